@@ -1,0 +1,1 @@
+"""The DICE engine: source understanding, block-diffusion decoding and verification."""

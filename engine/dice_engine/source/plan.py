@@ -1,0 +1,78 @@
+"""A plan: how a kernel or a module is run, and where each part of that knowledge came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+PlanSource = Literal["launch", "host", "annotation", "inputs", "recorded", "convention", "no_plan"]
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter of a kernel or of a host wrapper, as declared."""
+
+    name: str
+    ctype: str
+    """Element or value type without qualifiers: ``float``, ``int``, ``Elem``, ``cudaStream_t``."""
+    pointer: bool = False
+    const: bool = False
+
+
+@dataclass(frozen=True)
+class Fill:
+    """How a buffer or scalar is filled. ``kind``: ``normal``, ``int`` (uniform in [low, high)), ``prefix_sum``."""
+
+    kind: str
+    low: str = "0"
+    high: str = "1"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A device buffer: ``extent`` is an expression over the size symbols, in elements."""
+
+    name: str
+    role: Literal["in", "out", "inout", "tmp"]
+    extent: str
+    fill: Fill = Fill("normal")
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    rel: float
+    abs: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to run the code around a hole.
+
+    Kernel plans: either ``wrapper`` names a host function of the same file whose call launches the kernel (its
+    parameters are ``params``), or ``grid``/``block``/``shared`` are expressions over the sizes and ``params`` are
+    the kernel's own. Module plans (``inputs``, ``host``) need nothing more than the file itself.
+    """
+
+    source: PlanSource
+    reason: str | None = None
+    kernel: str | None = None
+    wrapper: str | None = None
+    params: tuple[Param, ...] = ()
+    grid: tuple[str, str, str] | None = None
+    block: tuple[str, str, str] | None = None
+    shared: str = "0"
+    buffers: tuple[Buffer, ...] = ()
+    templates: tuple[dict[str, str], ...] = ({},)
+    """Template bindings to check, one dict an instantiation: ``{"Elem": "float", "kWarps": "4"}``."""
+    sizes: tuple[dict[str, int], ...] = ()
+    tolerance: Tolerance | None = None
+    origin: dict[str, str] = field(default_factory=dict)
+    """Where each part came from: ``{"grid": "launch in run_axpb, line 15", ...}``; shown to the user."""
+
+    @property
+    def runnable(self) -> bool:
+        return self.source != "no_plan"
+
+    @staticmethod
+    def none(reason: str) -> Plan:
+        return Plan(source="no_plan", reason=reason)

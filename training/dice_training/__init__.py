@@ -1,0 +1,1 @@
+"""Training for DICE: the CuKe data set, SFT, BiC-RL and evaluation."""
