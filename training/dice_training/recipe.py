@@ -1,0 +1,92 @@
+"""A recipe: everything that decides a training run, read from one TOML file."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dice_training.objective import NoiseLevel
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+class RecipeError(Exception):
+    """The recipe cannot be used; the message names the key and what is allowed."""
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The network when training starts from nothing; ignored when ``init`` names a checkpoint."""
+
+    layers: int = 8
+    hidden: int = 512
+    intermediate: int = 1536
+    heads: int = 8
+    kv_heads: int = 4
+    head_dim: int = 64
+    vocab: int = 4096
+    context: int = 2048
+
+
+@dataclass(frozen=True)
+class SftRecipe:
+    """Paths are relative to the working directory; ``row_length`` counts packed positions."""
+
+    data: str
+    output: str
+    init: str | None = None
+    shape: ModelShape = ModelShape()
+    block_size: int = 4
+    noise: NoiseLevel = "sample"
+    row_length: int = 4096
+    batch_rows: int = 16
+    accumulate: int = 1
+    steps: int = 1000
+    max_minutes: float | None = None
+    """Ends the schedule early when the clock, not the step count, is what is short."""
+    learning_rate: float = 1e-3
+    warmup: float = 0.03
+    decay: float = 0.25
+    """The last share of the run, over which the rate falls linearly to zero."""
+    weight_decay: float = 0.05
+    ema: float = 0.999
+    seed: int = 0
+    quantize: bool = True
+
+
+T = TypeVar("T")
+
+
+def load_sft_recipe(path: Path) -> SftRecipe:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RecipeError(f"{path}: no such recipe") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path}: not TOML: {error}") from error
+    shape = _build(ModelShape, table.pop("shape", {}), f"{path}: [shape]")
+    for key in ("data", "output"):
+        if key not in table:
+            raise RecipeError(f"{path}: '{key}' is missing")
+    return _build(SftRecipe, {**table, "shape": shape}, str(path))
+
+
+def _build(kind: type[T], table: dict[str, Any], where: str) -> T:
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    for key, value in table.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise RecipeError(f"{where}: unknown key '{key}'{hint}")
+        default = known[key].default
+        if isinstance(default, bool) != isinstance(value, bool) and isinstance(default, bool | int | float):
+            raise RecipeError(f"{where}: '{key}' must be a {type(default).__name__}")
+        if isinstance(default, int | float) and not isinstance(value, int | float):
+            raise RecipeError(f"{where}: '{key}' must be a number")
+    return kind(**table)

@@ -1,0 +1,52 @@
+"""Trains nano's tokenizer: byte-level BPE over CUDA and PyTorch sources.
+
+Digits stay single (sizes must be copied and computed with, not memorised), and a newline with its indentation is
+one pre-token, since code is mostly that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+SPECIAL_TOKENS = (
+    "<|endoftext|>",
+    "<|mask|>",
+    "<|pad|>",
+    "<|kernel_body|>",
+    "<|load_inline_core|>",
+    "<|module|>",
+    "<|reference|>",
+    "<|prefix|>",
+    "<|suffix|>",
+    "<|core|>",
+)
+
+SPLIT = r"\n[ \t]*| ?[A-Za-z]+| ?_+[A-Za-z]*|[0-9]| ?[^\sA-Za-z0-9_]+|[ \t]+|\r|\s"
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    """A tokenizer that decodes every text back byte for byte; special tokens have ids 0..9 in the order above."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(  # type: ignore[assignment]
+        [
+            pre_tokenizers.Split(Regex(SPLIT), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
