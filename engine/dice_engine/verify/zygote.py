@@ -1,0 +1,323 @@
+"""The zygote: a process with torch imported and nothing else done, from which every runner is forked.
+
+Importing torch takes seconds, a fork takes milliseconds, and a runner that a candidate has ruined (a poisoned CUDA
+context, a corrupted heap) costs one more fork. ``Zygote`` is the judge's side; ``main`` is the process itself.
+
+Who kills what: the zygote ends when its socket to the judge closes, and takes all runners with it; a runner dies
+with the zygote (PR_SET_PDEATHSIG); what a runner leaves behind dies with its PID namespace, or, where there is none,
+is adopted by the zygote (child subreaper) and killed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from dice_engine.verify import sandbox
+
+_MESSAGE_BYTES = 1 << 16
+_RUNNER_FD = 3
+
+
+class ZygoteError(Exception):
+    """The process that runners are forked from cannot start or has died: this machine's fault."""
+
+
+@dataclass
+class Exit:
+    """How a runner ended: exactly one of ``code`` and ``signal`` is set."""
+
+    code: int | None = None
+    signal: int | None = None
+
+    def __str__(self) -> str:
+        if self.signal is not None:
+            with contextlib.suppress(ValueError):
+                return f"killed by {signal.Signals(self.signal).name}"
+            return f"killed by signal {self.signal}"
+        return f"exit status {self.code}"
+
+
+@dataclass
+class Child:
+    """The judge's handle of one runner: its socket, nonce and, later, its end."""
+
+    id: int
+    sock: socket.socket
+    nonce: bytes
+    ended: Exit | None = field(default=None)
+
+
+class Zygote:
+    """The judge's connection to its zygote. Thread-safe; ``shared()`` is the one of this process."""
+
+    _shared: Zygote | None = None
+    _shared_lock = threading.Lock()
+
+    @classmethod
+    def shared(cls) -> Zygote:
+        """The zygote of this process, started on first use and again when it died."""
+        with cls._shared_lock:
+            if cls._shared is None or not cls._shared.alive or cls._shared.owner != os.getpid():
+                cls._shared = cls()
+                atexit.register(cls._shared.close)
+            return cls._shared
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._ids = itertools.count(1)
+        self._children: dict[int, Child] = {}
+        self._changed = threading.Condition()
+        self._send_lock = threading.Lock()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONSTARTUP"}
+        environment["PYTHONPATH"] = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path if entry)
+        # Threads of the numeric libraries would make the forks of this process unsafe.
+        environment["OPENBLAS_NUM_THREADS"] = "1"
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "dice_engine.verify.zygote", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                env=environment,
+                cwd="/",
+            )
+        except OSError as error:
+            raise ZygoteError(f"cannot start {sys.executable}: {error}") from error
+        finally:
+            theirs.close()
+        threading.Thread(target=self._listen, name="zygote-events", daemon=True).start()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None and self._control.fileno() >= 0
+
+    def fork(self, folder: Path, limits: sandbox.Limits, cuda: bool) -> Child:
+        """Fork a runner whose private folder is ``folder``. It speaks ``protocol`` on the returned socket."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        child = Child(next(self._ids), ours, secrets.token_bytes(16))
+        with self._changed:
+            self._children[child.id] = child
+        request = {
+            "op": "fork",
+            "id": child.id,
+            "nonce": child.nonce,
+            "folder": str(folder),
+            "limits": [limits.cpu_seconds, limits.memory_bytes, limits.file_bytes],
+            "cuda": cuda,
+        }
+        try:
+            with self._send_lock:
+                socket.send_fds(self._control, [msgpack.packb(request)], [theirs.fileno()])
+        except OSError as error:
+            ours.close()
+            raise ZygoteError(f"the process that runs candidates has ended: {self._last_words()}") from error
+        finally:
+            theirs.close()
+        return child
+
+    def kill(self, child: Child, timeout: float = 5.0) -> Exit | None:
+        """SIGKILL the runner and everything it started, and wait for its end."""
+        with contextlib.suppress(OSError), self._send_lock:
+            self._control.send(msgpack.packb({"op": "kill", "id": child.id}))
+        return self.wait(child, timeout)
+
+    def wait(self, child: Child, timeout: float) -> Exit | None:
+        """Wait until the runner has ended, None when it has not in ``timeout`` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: child.ended is not None or not self.alive, timeout)
+            if child.ended is not None:
+                self._children.pop(child.id, None)
+            return child.ended
+
+    def close(self) -> None:
+        """End the zygote and every runner."""
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
+        self._control.close()
+        if self.owner != os.getpid():
+            return
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(5)
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                data = self._control.recv(_MESSAGE_BYTES)
+            except OSError:
+                data = b""
+            with self._changed:
+                if data:
+                    event = msgpack.unpackb(data)
+                    child = self._children.get(event["id"])
+                    if child is not None:
+                        child.ended = Exit(event["code"], event["signal"])
+                self._changed.notify_all()
+            if not data:
+                return
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+            if self._process.stderr is not None:
+                text = self._process.stderr.read().decode(errors="replace").strip()
+                return text.splitlines()[-1] if text else f"exit status {self._process.returncode}"
+        return "no answer"
+
+
+def main(control: socket.socket) -> None:
+    """The zygote's life: fork on request, report ends, leave nothing behind."""
+    import torch  # noqa: F401  (the point of this process)
+
+    from dice_engine.verify import runner  # noqa: F401
+
+    sandbox.adopt_orphans()
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_read, False)
+    os.set_blocking(wake_write, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake_write)
+    running: dict[int, int] = {}
+    poller = select.poll()
+    poller.register(control, select.POLLIN)
+    poller.register(wake_read, select.POLLIN)
+    try:
+        while True:
+            for handle, _ in poller.poll():
+                if handle == wake_read:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(wake_read, 4096)
+                    _reap(running, control)
+                    continue
+                data, handles, _, _ = socket.recv_fds(control, _MESSAGE_BYTES, 1)
+                if not data:
+                    return
+                request = msgpack.unpackb(data)
+                if request["op"] == "kill":
+                    _kill([pid for pid, id in running.items() if id == request["id"]])
+                else:
+                    zygote = os.getpid()
+                    pid = os.fork()
+                    if pid == 0:
+                        signal.set_wakeup_fd(-1)
+                        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                        _become_runner(request, handles[0], zygote)
+                    os.close(handles[0])
+                    running[pid] = request["id"]
+    finally:
+        _kill(list(running))
+        _kill_orphans(known=set())
+
+
+def _become_runner(request: dict[str, Any], handle: int, zygote: int) -> None:
+    """In the forked child: build the walls, then serve. Never returns."""
+    code = 1
+    try:
+        sandbox.die_with_parent(zygote)
+        os.setsid()
+        folder = Path(request["folder"])
+        log = os.open(folder / "output.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        if handle != _RUNNER_FD:
+            os.dup2(handle, _RUNNER_FD)
+        os.closerange(_RUNNER_FD + 1, 4096)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(sandbox.environment(folder))
+        if sandbox.enter_namespaces():
+            _become_keeper()
+        cuda = bool(request["cuda"])
+        sandbox.apply_limits(sandbox.Limits(*request["limits"]), cuda)
+        sandbox.restrict_writes([folder, Path("/dev")])
+        sandbox.drop_privileges()
+
+        from dice_engine.verify import runner
+
+        code = runner.serve(socket.socket(fileno=_RUNNER_FD), request["nonce"], folder, cuda)
+    except BaseException as error:
+        print(f"runner: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    os._exit(code)
+
+
+def _become_keeper() -> None:
+    """Fork the first process of the new PID namespace and, in the parent, wait for it and end the same way."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        # getppid() is 0 across the namespace's border, so the race at birth is checked by nobody: the keeper is new.
+        sandbox.die_with_parent(0)
+        return
+    os.close(_RUNNER_FD)
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        signal.signal(os.WTERMSIG(status), signal.SIG_DFL) if os.WTERMSIG(status) != signal.SIGKILL else None
+        os.kill(parent, os.WTERMSIG(status))
+        time.sleep(1)
+    os._exit(os.WEXITSTATUS(status))
+
+
+def _reap(running: dict[int, int], control: socket.socket) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        id = running.pop(pid, None)
+        if id is None:
+            continue
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+        _kill_orphans(known=set(running))
+        signaled = os.WIFSIGNALED(status)
+        event = {
+            "id": id,
+            "code": None if signaled else os.WEXITSTATUS(status),
+            "signal": os.WTERMSIG(status) if signaled else None,
+        }
+        with contextlib.suppress(OSError):
+            control.send(msgpack.packb(event))
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def _kill_orphans(known: set[int]) -> None:
+    """Kill adopted processes: children of ours that we did not fork."""
+    with contextlib.suppress(OSError, ValueError):
+        text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+        _kill([pid for pid in map(int, text.split()) if pid not in known])
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))
