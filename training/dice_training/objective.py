@@ -78,13 +78,13 @@ def visibility(batch: Batch, block_size: int) -> MaskMod:
 
     With b = floor(position / B), inside one document:
     clean sees clean of blocks <= its own; noisy sees clean of blocks < its own and noisy of its own block.
+    The function reads the batch's tensors when it runs, so it holds for whatever is copied into them later.
     """
-    block = batch.position // block_size
-    document, noisy = batch.document, batch.noisy
+    position, document, noisy = batch.position, batch.document, batch.noisy
 
     def mask_mod(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         same = document[row, query] == document[row, key]
-        q, k = block[row, query], block[row, key]
+        q, k = position[row, query] // block_size, position[row, key] // block_size
         q_noisy, k_noisy = noisy[row, query], noisy[row, key]
         clean_clean = ~q_noisy & ~k_noisy & (q >= k)
         noisy_clean = q_noisy & ~k_noisy & (q > k)

@@ -9,26 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from dice_engine.model.tokenizer import SPECIALS
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-
-SPECIAL_TOKENS = (
-    "<|endoftext|>",
-    "<|mask|>",
-    "<|pad|>",
-    "<|kernel_body|>",
-    "<|load_inline_core|>",
-    "<|module|>",
-    "<|reference|>",
-    "<|prefix|>",
-    "<|suffix|>",
-    "<|core|>",
-)
 
 SPLIT = r"\n[ \t]*| ?[A-Za-z]+| ?_+[A-Za-z]*|[0-9]| ?[^\sA-Za-z0-9_]+|[ \t]+|\r|\s"
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """A tokenizer that decodes every text back byte for byte; special tokens have ids 0..9 in the order above."""
+    """A tokenizer that decodes every text back byte for byte; special tokens have their ids from 0."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(  # type: ignore[assignment]
         [
@@ -39,7 +27,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=list(SPECIAL_TOKENS),
+        special_tokens=list(SPECIALS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

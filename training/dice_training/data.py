@@ -1,0 +1,101 @@
+"""Rows of CuKe to training samples, by the same prompt builder that inference uses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dice_engine.model.tokenizer import DiceTokenizer
+from dice_engine.prompts import CoreRequest, build_fim_prompt
+
+from dice_training.packing import Sample, make_sample
+
+
+class DataError(Exception):
+    """The training data cannot be used; the message names the file and line."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    samples: list[Sample]
+    dropped: int
+    """Rows too long for the context (or for a packed row), which are left out."""
+
+
+def read_rows(path: Path, split: str | None = None) -> Iterator[dict[str, Any]]:
+    """The JSONL rows of ``path`` in order, of one ``split`` only when it is given."""
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    row = json.loads(line)
+                    wanted = split is None or row["split"] == split
+                except (ValueError, KeyError, TypeError) as error:
+                    raise DataError(f"{path}:{number}: not a CuKe row: {error}") from error
+                if wanted:
+                    yield row
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def texts(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """What a tokenizer is trained on: every part of every row."""
+    for row in rows:
+        yield row["reference"]
+        yield row["prefix"]
+        yield row["core"]
+        yield row["suffix"]
+
+
+def request_of(row: dict[str, Any]) -> CoreRequest:
+    return CoreRequest(
+        kind=row["kind"], prefix=row["prefix"], suffix=row["suffix"], reference=row["reference"]
+    )
+
+
+def build_dataset(
+    rows: Sequence[dict[str, Any]],
+    tokenizer_folder: Path,
+    *,
+    block_size: int,
+    context: int,
+    row_length: int,
+    workers: int = 1,
+) -> Dataset:
+    """Tokenise ``rows``; ``workers`` > 1 spreads the work over processes."""
+    make = partial(
+        _samples, folder=tokenizer_folder, block_size=block_size, context=context, row_length=row_length
+    )
+    size = max(1, min(2000, -(-len(rows) // workers)))
+    chunks = [rows[start : start + size] for start in range(0, len(rows), size)]
+    if workers > 1:
+        with ProcessPoolExecutor(workers) as pool:
+            parts = list(pool.map(make, chunks))
+    else:
+        parts = [make(chunk) for chunk in chunks]
+    samples = [sample for part in parts for sample in part]
+    return Dataset(samples, len(rows) - len(samples))
+
+
+def _samples(
+    rows: Sequence[dict[str, Any]], folder: Path, block_size: int, context: int, row_length: int
+) -> list[Sample]:
+    tokenizer = DiceTokenizer.load(folder)
+    end = tokenizer.stop_ids[0]
+    samples = []
+    for row in rows:
+        core = [*tokenizer.encode(row["core"]), end]
+        if len(core) >= context:
+            continue
+        prompt = build_fim_prompt(request_of(row), tokenizer)
+        if len(prompt) + len(core) > context - block_size:
+            continue
+        sample = make_sample(prompt, core, end, block_size)
+        if sample.rows_needed(block_size) <= row_length:
+            samples.append(sample)
+    return samples

@@ -1,0 +1,152 @@
+"""``dice eval infill FILE``: decode the core of every row, verify each candidate, report pass@k."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+from dice_engine.verify.verdict import CORRECT, Verdict
+
+from dice_training.data import read_rows, request_of
+
+Report = Callable[[str], None]
+
+
+@dataclass
+class Judged:
+    """One row with its candidates' verdicts, candidate 0 being the greedy one."""
+
+    row: dict[str, Any]
+    cores: list[str]
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def correct(self) -> list[bool]:
+        return [verdict.verdict in CORRECT for verdict in self.verdicts]
+
+
+def pass_at_k(correct: int, total: int, k: int) -> float:
+    """Unbiased estimate of the chance that k draws hold a correct one (arXiv 2107.03374, eq. 1)."""
+    if total - correct < k:
+        return 1.0
+    return 1.0 - math.comb(total - correct, k) / math.comb(total, k)
+
+
+def evaluate(
+    file: Path,
+    *,
+    checkpoint: Path | None,
+    device: str,
+    n: int,
+    limit: int | None,
+    seed: int,
+    workers: int,
+    out: Path | None,
+    report: Report,
+) -> dict[str, Any]:
+    """Decode ``n`` candidates for each test row of ``file`` and verify them on ``device`` (``cpu`` or ``cuda``)."""
+    rows = list(read_rows(file, "test"))[:limit]
+    start = time.monotonic()
+    decoded = decode(rows, checkpoint, device, n, seed, report)
+    decode_seconds = time.monotonic() - start
+    judged = judge(decoded, device, workers, report)
+    summary = summarise(judged, n)
+    summary["decode_seconds"] = round(decode_seconds, 1)
+    summary["verify_seconds"] = round(time.monotonic() - start - decode_seconds, 1)
+    if out is not None:
+        with out.open("w", encoding="utf-8") as lines:
+            for item in judged:
+                verdicts = [verdict.to_json() for verdict in item.verdicts]
+                lines.write(
+                    json.dumps({"id": item.row["id"], "cores": item.cores, "verdicts": verdicts}) + "\n"
+                )
+    return summary
+
+
+def decode(
+    rows: list[dict[str, Any]], checkpoint: Path | None, device: str, n: int, seed: int, report: Report
+) -> list[Judged]:
+    from dice_engine.engine import Engine
+
+    engine = Engine.load(checkpoint, device=device)
+    decoded = []
+    for number, row in enumerate(rows, 1):
+        candidates = engine.candidates(request_of(row), n=n, seed=seed)
+        decoded.append(Judged(row, [candidate.core for candidate in candidates]))
+        if number % 25 == 0 or number == len(rows):
+            report(f"decoded {number}/{len(rows)}")
+    return decoded
+
+
+def judge(decoded: list[Judged], device: str, workers: int, report: Report) -> list[Judged]:
+    """Verify every distinct candidate of every row once, over ``workers`` processes."""
+    with ProcessPoolExecutor(workers) as pool:
+        results = pool.map(_verdicts, decoded, repeat(device), chunksize=1)
+        for number, (item, verdicts) in enumerate(zip(decoded, results, strict=True), 1):
+            item.verdicts = verdicts
+            if number % 25 == 0 or number == len(decoded):
+                report(f"judged {number}/{len(decoded)}")
+    return decoded
+
+
+_session: Any = None
+
+
+def _verdicts(item: Judged, device: str) -> list[Verdict]:
+    from dice_engine.verify.session import VerifySession
+
+    global _session
+    if _session is None:
+        _session = VerifySession(device).__enter__()
+    known: dict[str, Verdict] = {}
+    for core in item.cores:
+        if core not in known:
+            known[core] = verify_row(_session, item.row, core)
+    return [known[core] for core in item.cores]
+
+
+def verify_row(session: Any, row: dict[str, Any], core: str, measure: bool = False) -> Verdict:
+    """The verdict on ``core`` in the place of the row's own core."""
+    candidate = row["prefix"] + core + row["suffix"]
+    if row["kind"] == "kernel_body":
+        original = row["prefix"] + row["reference"] + row["suffix"]
+        return session.verify_kernel(original, candidate, row["kernel"], measure=measure)
+    return session.verify_module(row["reference"], candidate, measure=measure)
+
+
+def summarise(judged: Iterable[Judged], n: int) -> dict[str, Any]:
+    """pass@1 is the greedy candidate's share; pass@k for k > 1 is the unbiased estimate over all n."""
+    items = list(judged)
+    kinds = sorted({item.row["kind"] for item in items})
+
+    def scores(part: list[Judged]) -> dict[str, Any]:
+        result: dict[str, Any] = {"rows": len(part), "pass@1": _mean(item.correct[0] for item in part)}
+        for k in (2, 4, 8):
+            if k <= n:
+                result[f"pass@{k}"] = _mean(
+                    pass_at_k(sum(item.correct), len(item.correct), k) for item in part
+                )
+        result["exact@1"] = _mean(item.cores[0] == item.row["core"] for item in part)
+        return result
+
+    summary = {"all": scores(items)}
+    summary.update({kind: scores([item for item in items if item.row["kind"] == kind]) for kind in kinds})
+    verdicts = Counter(_label(verdict) for item in items for verdict in item.verdicts)
+    return {"n": n, **summary, "verdicts": dict(verdicts.most_common())}
+
+
+def _label(verdict: Verdict) -> str:
+    return f"{verdict.verdict}:{verdict.rule}" if verdict.rule else verdict.verdict
+
+
+def _mean(values: Iterable[float]) -> float:
+    numbers = list(values)
+    return round(sum(numbers) / len(numbers), 4) if numbers else 0.0
