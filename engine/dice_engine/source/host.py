@@ -1,0 +1,102 @@
+"""The host side of a CUDA source, interpreted instead of compiled.
+
+``HostProgram(source).call("run", args, runtime)`` runs a wrapper or a torch function of the file: its arithmetic here, its
+tensors and launches through the ``Runtime``. Code beyond the usual constructs raises ``Unsupported`` (compile it instead);
+launches issued before that moment have happened, so start again from fresh inputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tree_sitter import Node
+
+from dice_engine.source import host_exec
+from dice_engine.source.host_machine import Machine, RuntimeFailure
+from dice_engine.source.host_parse import HostFunction, KernelDecl, TemplateParam, declarations, parse_tree
+from dice_engine.source.host_values import (
+    Device,
+    Dtype,
+    HostError,
+    LaunchCall,
+    Pointer,
+    Runtime,
+    Scope,
+    Unsupported,
+)
+
+__all__ = [
+    "Device",
+    "Dtype",
+    "HostError",
+    "HostFunction",
+    "HostProgram",
+    "KernelDecl",
+    "LaunchCall",
+    "Pointer",
+    "Runtime",
+    "TemplateParam",
+    "Unsupported",
+]
+
+
+class HostProgram:
+    """Kernels and host functions of one source text. Building it never fails; calling may."""
+
+    def __init__(self, source: str) -> None:
+        self._declared = declarations(source)
+        self.kernels: dict[str, KernelDecl] = self._declared.kernels
+        self.functions: dict[str, HostFunction] = {
+            name: found[0] for name, found in self._declared.functions.items()
+        }
+        self._bodies: dict[int, Node] = {}
+
+    def overloads(self, name: str) -> list[HostFunction]:
+        return self._declared.functions.get(name, [])
+
+    def call(
+        self, function: str, args: list[Any], runtime: Runtime, bindings: dict[str, str] | None = None
+    ) -> Any:
+        """Run ``function`` with plain arguments (int, float, bool, str, None, tensors, ``Pointer``, lists).
+
+        ``bindings`` gives template arguments by name. Returns plain Python: a tensor, number, list or tuple of those,
+        or None. Raises ``Unsupported``, ``HostError``, or whatever the runtime itself raised.
+        """
+        machine = Machine(self, runtime)
+        try:
+            return machine.to_outside(
+                machine.call(function, [machine.from_outside(a) for a in args], bindings=bindings)
+            )
+        except RuntimeFailure as failure:
+            raise failure.error from None
+        except (Unsupported, HostError):
+            raise
+        except RecursionError:
+            raise Unsupported(f"host code of {function!r} is nested too deeply") from None
+        except host_exec.ControlFlow:
+            raise Unsupported(f"break or continue outside a loop in {function!r}") from None
+
+    def body(self, function: HostFunction) -> Node:
+        """The parsed body of a function of this file; ``Unsupported`` when the grammar finds an error in it."""
+        key = id(function)
+        if key not in self._bodies:
+            root = parse_tree(_with_head(function.body))
+            definition = root.named_children[0] if root.named_children else None
+            body = definition.child_by_field_name("body") if definition is not None else None
+            if root.has_error or body is None or len(root.named_children) != 1:
+                raise Unsupported(f"syntax not understood in {function.name!r} (line {function.line})")
+            self._bodies[key] = body
+        return self._bodies[key]
+
+    def globals_for(self, machine: Machine) -> Scope:
+        """A fresh scope with the file's constants, enums and aliases."""
+        scope = Scope()
+        for text in self._declared.globals:
+            host_exec.declare_global(machine, text, scope)
+        return scope
+
+
+def _with_head(body: str) -> str:
+    """Make a body a function of its own without moving its lines."""
+    lines = len(body) - len(body.lstrip("\n"))
+    return "\n" * lines + "void body() " + body[lines:]

@@ -1,0 +1,252 @@
+"""Calls in host code: launches, functions of the file, lambdas, checks, the CUDA runtime, torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tree_sitter import Node
+
+from dice_engine.source import host_launch
+from dice_engine.source.host_eval import cast, evaluate, place_of, template_arguments, text_of
+from dice_engine.source.host_machine import Machine
+from dice_engine.source.host_parse import HostFunction
+from dice_engine.source.host_types import CType, parse_type
+from dice_engine.source.host_values import (
+    Cell,
+    Closure,
+    FunctionRef,
+    HostError,
+    KernelRef,
+    Num,
+    Scope,
+    Unsupported,
+)
+
+_CASTS = {"static_cast", "reinterpret_cast", "const_cast", "dynamic_cast"}
+_CHECKS = {
+    "TORCH_CHECK",
+    "AT_ASSERT",
+    "AT_ASSERTM",
+    "TORCH_INTERNAL_ASSERT",
+    "assert",
+    "TORCH_CHECK_ARG",
+    "CHECK",
+}
+_CHECKS |= {
+    "TORCH_INTERNAL_ASSERT_DEBUG_ONLY",
+    "TORCH_CHECK_VALUE",
+    "TORCH_CHECK_TYPE",
+    "TORCH_CHECK_NOT_IMPLEMENTED",
+}
+_COMPARING = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
+_STATUS_CHECKS = {
+    "C10_CUDA_CHECK",
+    "AT_CUDA_CHECK",
+    "C10_CUDA_CHECK_WARN",
+    "checkCudaErrors",
+    "gpuErrchk",
+    "CUDA_CHECK",
+}
+_FAILURES = {"AT_ERROR", "exit", "abort", "std::abort", "std::exit", "std::terminate", "TORCH_CHECK_FAIL"}
+
+
+def call(machine: Machine, node: Node, scope: Scope) -> Any:
+    """Evaluate a call expression of any shape."""
+    function = node.child_by_field_name("function")
+    arguments = node.child_by_field_name("arguments")
+    if function is None or arguments is None:
+        raise machine.unsupported("incomplete call", node)
+    syntax = next((c for c in node.children if c.type == "kernel_call_syntax"), None)
+    if syntax is not None:
+        target = evaluate(machine, function, scope)
+        host_launch.triple_chevron(machine, target, node, syntax, values_of(machine, arguments, scope), scope)
+        return None
+    function = _unwrapped(function)
+    if function.type == "field_expression":
+        return _method(machine, function, arguments, scope, node)
+    if function.type in ("primitive_type", "sized_type_specifier"):
+        return library.construct(
+            machine, text_of(function), values_of(machine, arguments, scope), scope, node
+        )
+    if function.type == "lambda_expression":
+        return run_closure(machine, Closure(function, scope), values_of(machine, arguments, scope), node)
+    template: tuple[str, ...] = ()
+    name = text_of(function)
+    last = function
+    while last.type == "qualified_identifier":
+        inner = last.child_by_field_name("name")
+        if inner is None:
+            break
+        last = inner
+    if last.type in ("template_function", "template_type"):
+        listed = last.child_by_field_name("arguments")
+        bare = text_of(last.child_by_field_name("name"))
+        if bare in _CASTS and listed is not None:
+            ctype = machine.type_of(text_of(listed)[1:-1], scope)
+            return cast(machine, _only(machine, arguments, scope), ctype, node)
+        qualifier = name[: -len(text_of(last))] if name.endswith(text_of(last)) else ""
+        full = f"{qualifier}{bare}"
+        if library.is_templated_type(full):
+            return library.construct(machine, name, values_of(machine, arguments, scope), scope, node)
+        name, template = full, template_arguments(machine, listed, scope)
+    elif function.type not in ("identifier", "qualified_identifier"):
+        target = evaluate(machine, function, scope)
+        return _apply(machine, target, arguments, scope, node)
+    return _named(machine, name, template, arguments, scope, node)
+
+
+def _unwrapped(node: Node) -> Node:
+    """``(f)(x)`` is a call of f."""
+    while node.type == "parenthesized_expression" and len(node.named_children) == 1:
+        node = node.named_children[0]
+    return node
+
+
+def values_of(machine: Machine, arguments: Node, scope: Scope) -> list[Any]:
+    return [evaluate(machine, c, scope) for c in arguments.named_children if c.type != "comment"]
+
+
+def _only(machine: Machine, arguments: Node, scope: Scope) -> Any:
+    values = values_of(machine, arguments, scope)
+    if len(values) != 1:
+        raise machine.unsupported("cast of several values", arguments)
+    return values[0]
+
+
+def _named(
+    machine: Machine, name: str, template: tuple[str, ...], arguments: Node, scope: Scope, node: Node
+) -> Any:
+    name = name.removeprefix("::")
+    short = name.rsplit("::", 1)[-1]
+    place = machine.lookup(name, scope)
+    if place is not None:
+        return _apply(machine, place.get(), arguments, scope, node)
+    if short in machine.program.functions:
+        return _function(machine, FunctionRef(short, template), arguments, scope, node)
+    if host_launch.is_dispatch(name):
+        return host_launch.dispatch(machine, name, arguments, scope)
+    if name in _CHECKS:
+        return _check(machine, arguments, scope)
+    if name.startswith("TORCH_CHECK_") and name[12:] in _COMPARING:
+        return _comparing_check(machine, name[12:], arguments, scope, node)
+    if name in _FAILURES:
+        raise HostError(
+            _message(machine, arguments.named_children, scope)
+            or f"{name}() in line {node.start_point[0] + 1}"
+        )
+    if name in _STATUS_CHECKS:
+        values_of(machine, arguments, scope)
+        return None
+    if library.is_ignored(name):
+        return Num(0, "int32")
+    if name == "decltype" or name == "sizeof":
+        raise machine.unsupported(f"{name} in this form", node)
+    values = values_of(machine, arguments, scope)
+    if name == "cudaLaunchKernel":
+        return host_launch.launch_kernel(machine, values, scope, node)
+    if machine.is_type(name, scope) or library.is_templated_type(name):
+        return library.construct(machine, name, values, scope, node)
+    return library.call(machine, name, template, values, scope, node)
+
+
+def _function(machine: Machine, target: FunctionRef, arguments: Node, scope: Scope, node: Node) -> Any:
+    nodes = [c for c in arguments.named_children if c.type != "comment"]
+    overloads = machine.program.overloads(target.name)
+    by_reference = any(_reference_at(f, i) for f in overloads for i in range(len(nodes)))
+    places = [place_of(machine, n, scope) if by_reference and n.type == "identifier" else None for n in nodes]
+    values = [evaluate(machine, n, scope) for n in nodes]
+    return machine.call(target.name, values, target.template_args, places=places, node=node)
+
+
+def _reference_at(function: HostFunction, index: int) -> bool:
+    return index < len(function.references) and function.references[index]
+
+
+def _apply(machine: Machine, target: Any, arguments: Node, scope: Scope, node: Node) -> Any:
+    if isinstance(target, FunctionRef):
+        return _function(machine, target, arguments, scope, node)
+    if isinstance(target, Closure):
+        return run_closure(machine, target, values_of(machine, arguments, scope), node)
+    if isinstance(target, KernelRef):
+        raise machine.unsupported(f"{target.name} called without <<<>>>", node)
+    raise machine.unsupported("call of something that is no function", node)
+
+
+def run_closure(machine: Machine, closure: Closure, args: list[Any], node: Node) -> Any:
+    """Call a lambda. Its captures see the enclosing variables themselves."""
+    if machine.depth >= 60:
+        raise machine.unsupported("lambdas nested too deeply", node)
+    inner = closure.scope.inner()
+    declarator = closure.node.child_by_field_name("declarator")
+    parameters = declarator.child_by_field_name("parameters") if declarator is not None else None
+    declared = [c for c in parameters.named_children if c.type != "comment"] if parameters is not None else []
+    if len(declared) != len(args):
+        raise machine.unsupported(f"lambda of {len(declared)} parameters called with {len(args)}", node)
+    for parameter, value in zip(declared, args, strict=True):
+        target = parameter.child_by_field_name("declarator")
+        stars = 0
+        while target is not None and target.type != "identifier":
+            stars += target.type == "pointer_declarator"
+            target = target.child_by_field_name("declarator") or next(iter(target.named_children), None)
+        ctype = parse_type(text_of(parameter.child_by_field_name("type")))
+        resolved = machine.resolve(CType(ctype.base, ctype.stars + stars), inner)
+        stored = value if resolved.base == "auto" else machine.convert(value, resolved, node)
+        inner.cells[text_of(target)] = Cell(stored, "" if resolved.base == "auto" else str(resolved))
+    body = closure.node.child_by_field_name("body")
+    if body is None:
+        raise machine.unsupported("lambda without a body", node)
+    machine.depth += 1
+    try:
+        return host_exec.run_body(machine, body, inner)
+    finally:
+        machine.depth -= 1
+
+
+def _method(machine: Machine, function: Node, arguments: Node, scope: Scope, node: Node) -> Any:
+    owner_node, field = function.child_by_field_name("argument"), function.child_by_field_name("field")
+    if owner_node is None or field is None:
+        raise machine.unsupported("incomplete call", node)
+    if text_of(owner_node) == "at::globalContext()":
+        return None
+    owner = evaluate(machine, owner_node, scope)
+    template = None
+    name = text_of(field)
+    if field.type in ("template_method", "dependent_name"):
+        inner = field if field.type == "template_method" else field.named_children[0]
+        name = text_of(inner.child_by_field_name("name"))
+        template = ",".join(template_arguments(machine, inner.child_by_field_name("arguments"), scope))
+    return library.method(machine, owner, name, values_of(machine, arguments, scope), template, node)
+
+
+def _check(machine: Machine, arguments: Node, scope: Scope) -> None:
+    nodes = [c for c in arguments.named_children if c.type != "comment"]
+    if not nodes or machine.truth(evaluate(machine, nodes[0], scope), arguments):
+        return
+    message = _message(machine, nodes[1:], scope)
+    raise HostError(
+        message or f"check failed: {text_of(nodes[0])[:120]}, line {arguments.start_point[0] + 1}"
+    )
+
+
+def _message(machine: Machine, nodes: list[Node], scope: Scope) -> str:
+    parts = []
+    for node in nodes:
+        try:
+            value = machine.to_outside(evaluate(machine, node, scope))
+        except Unsupported:
+            value = text_of(node)
+        parts.append(str(value))
+    return "".join(parts)
+
+
+def _comparing_check(machine: Machine, name: str, arguments: Node, scope: Scope, node: Node) -> None:
+    values = values_of(machine, arguments, scope)[:2]
+    if len(values) < 2:
+        raise machine.unsupported("check of fewer than two values", node)
+    if not machine.truth(combine(machine, _COMPARING[name], values[0], values[1], node), node):
+        raise HostError(f"check failed: {text_of(node)[:120]}, line {node.start_point[0] + 1}")
+
+
+from dice_engine.source import host_exec  # noqa: E402
+from dice_engine.source import host_library as library  # noqa: E402
+from dice_engine.source.host_eval import combine  # noqa: E402
