@@ -10,7 +10,7 @@ import torch
 from dice_engine.model.config import CheckpointError, SdarConfig
 from dice_engine.model.network import SdarModel
 from dice_engine.model.quantize import fake_quantize
-from dice_engine.model.weights import load_folder, save_folder
+from dice_engine.model.weights import load_model, save_folder
 from safetensors.torch import load_file, save_file
 
 CONFIG = SdarConfig(
@@ -56,7 +56,7 @@ def shard(folder: Path) -> list[str]:
 
 def test_round_trip(model: SdarModel, tmp_path: Path) -> None:
     save_folder(model, tmp_path)
-    loaded = load_folder(tmp_path)
+    loaded = load_model(tmp_path)
     assert torch.equal(loaded(IDS), model(IDS))
     assert loaded.config.eos_token_ids == (0, 5) and loaded.config.format == "fim"
     assert loaded.config.tie_word_embeddings is model.config.tie_word_embeddings
@@ -66,10 +66,10 @@ def test_round_trip(model: SdarModel, tmp_path: Path) -> None:
 def test_shards(model: SdarModel, tmp_path: Path) -> None:
     save_folder(model, tmp_path)
     files = shard(tmp_path)
-    assert torch.equal(load_folder(tmp_path)(IDS), model(IDS))
+    assert torch.equal(load_model(tmp_path)(IDS), model(IDS))
     (tmp_path / files[1]).unlink()
     with pytest.raises(CheckpointError, match=r"shard model-00002-of-00002\.safetensors is missing"):
-        load_folder(tmp_path)
+        load_model(tmp_path)
 
 
 def test_the_file_decides_about_tying(tmp_path: Path) -> None:
@@ -77,22 +77,22 @@ def test_the_file_decides_about_tying(tmp_path: Path) -> None:
     model = SdarModel(CONFIG)
     save_folder(model, tmp_path)
     edit_config(tmp_path, tie_word_embeddings=True)
-    assert torch.equal(load_folder(tmp_path)(IDS), model(IDS))
+    assert torch.equal(load_model(tmp_path)(IDS), model(IDS))
 
 
 def test_dtypes(tmp_path: Path) -> None:
     save_folder(SdarModel(CONFIG), tmp_path, dtype=torch.bfloat16)
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
-    assert load_folder(tmp_path).dtype == torch.float32
-    assert load_folder(tmp_path, dtype=torch.bfloat16).dtype == torch.bfloat16
+    assert load_model(tmp_path).dtype == torch.float32
+    assert load_model(tmp_path, dtype=torch.bfloat16).dtype == torch.bfloat16
 
 
 def test_int8(model: SdarModel, tmp_path: Path) -> None:
-    save_folder(model, tmp_path, int8=True)
+    save_folder(model, tmp_path, quantize=True)
     stored = load_file(tmp_path / "model.safetensors")
     name = "model.layers.1.mlp.up_proj.weight"
     assert stored[name].dtype == torch.int8 and stored[name + "_scale"].dtype == torch.float16
-    loaded = load_folder(tmp_path)
+    loaded = load_model(tmp_path)
     weight = model.state_dict()[name]
     assert torch.equal(loaded.state_dict()[name], fake_quantize(weight))
     assert (loaded.state_dict()[name] - weight).abs().max() <= weight.abs().max() / 250
@@ -112,27 +112,27 @@ def test_stop_ids_also_from_generation_config(tmp_path: Path) -> None:
     save_folder(SdarModel(CONFIG), tmp_path)
     edit_config(tmp_path, eos_token_id=7)
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [9, 7]}')
-    assert load_folder(tmp_path).config.eos_token_ids == (7, 9)
+    assert load_model(tmp_path).config.eos_token_ids == (7, 9)
 
 
 def test_clear_errors(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no such checkpoint folder"):
-        load_folder(tmp_path / "nowhere")
+        load_model(tmp_path / "nowhere")
     with pytest.raises(CheckpointError, match=r"no config\.json there"):
-        load_folder(tmp_path)
+        load_model(tmp_path)
     save_folder(SdarModel(CONFIG), tmp_path)
     edit_config(tmp_path, intermediate_size=64)
     with pytest.raises(CheckpointError, match=r"mlp\.\w+_proj\.weight has shape .* asks for"):
-        load_folder(tmp_path)
+        load_model(tmp_path)
     edit_config(tmp_path, intermediate_size=48, num_hidden_layers=3)
     with pytest.raises(CheckpointError, match=r"without model\.layers\.2\..*11 tensors missing"):
-        load_folder(tmp_path)
+        load_model(tmp_path)
     edit_config(tmp_path, architectures=["Qwen3ForCausalLM"], model_type="qwen3")
     with pytest.raises(CheckpointError, match="the architecture is Qwen3ForCausalLM"):
-        load_folder(tmp_path)
+        load_model(tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"config\.json: cannot be read"):
-        load_folder(tmp_path)
+        load_model(tmp_path)
 
 
 def test_truncated_weights(tmp_path: Path) -> None:
@@ -140,4 +140,4 @@ def test_truncated_weights(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:5000])
     with pytest.raises(CheckpointError, match="not a readable safetensors file"):
-        load_folder(tmp_path)
+        load_model(tmp_path)

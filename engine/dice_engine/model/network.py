@@ -7,8 +7,8 @@ published ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,9 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from dice_engine.model.config import SdarConfig
+
+if TYPE_CHECKING:
+    from dice_engine.decode.blocks import Generation
 
 Attend: TypeAlias = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """``attend(layer, q, k, v) -> out``: q and out are ``[batch, heads, n, head_dim]``, k and v have ``kv_heads`` heads.
@@ -203,3 +206,11 @@ class SdarModel(nn.Module):
     ) -> Tensor:
         """Logits ``[batch, n, vocab]``; arguments as for :meth:`backbone`."""
         return self.head(self.backbone(input_ids, block_size=block_size, positions=positions, attend=attend))
+
+    def generate(
+        self, input_ids: Sequence[int] | Tensor, max_new_tokens: int = 256, **options: Any
+    ) -> Generation:
+        """Decode replies to one prompt; the arguments are those of :func:`dice_engine.decode.blocks.generate`."""
+        from dice_engine.decode.blocks import generate  # decoding uses the network, not the other way round
+
+        return generate(self, input_ids, max_new_tokens, **options)

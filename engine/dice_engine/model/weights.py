@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from dice_engine.model import quantize
+from dice_engine.model import quantize as packing
 from dice_engine.model.config import CheckpointError, SdarConfig, read_json
 from dice_engine.model.network import SdarModel
 
@@ -22,7 +22,7 @@ EMBEDDING = "model.embed_tokens.weight"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def load_folder(
+def load_model(
     folder: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> SdarModel:
     """The network of a checkpoint folder, in eval mode, on ``device``.
@@ -36,7 +36,7 @@ def load_folder(
         raise CheckpointError(f"{folder}: no such checkpoint folder")
     config = SdarConfig.load(folder)
     method = (config.quantization or {}).get("method")
-    if method not in (None, quantize.METHOD):
+    if method not in (None, packing.METHOD):
         raise CheckpointError(f"{folder}: config.json: unknown quantization method {method!r}")
     files = _tensor_files(folder)
     config = replace(config, tie_word_embeddings=HEAD not in files)
@@ -56,21 +56,21 @@ def load_folder(
 
 
 def save_folder(
-    model: SdarModel, folder: str | Path, dtype: torch.dtype | None = None, int8: bool = False
+    model: SdarModel, folder: str | Path, dtype: torch.dtype | None = None, quantize: bool = False
 ) -> None:
-    """Write ``config.json`` and ``model.safetensors`` that :func:`load_folder` reads back.
+    """Write ``config.json`` and ``model.safetensors`` that :func:`load_model` reads back.
 
-    ``dtype`` None keeps the model's own; ``int8`` packs matrices by rows (see ``model.quantize``).
+    ``dtype`` None keeps the model's own; ``quantize`` packs matrices by rows (see ``model.quantize``).
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     dtype = dtype or model.dtype
     state = {n: p.detach().to("cpu").contiguous() for n, p in model.named_parameters()}
-    state = quantize.pack(state) if int8 else {n: t.to(dtype) for n, t in state.items()}
+    state = packing.pack(state) if quantize else {n: t.to(dtype) for n, t in state.items()}
     config = replace(
         model.config,
         dtype=str(dtype).removeprefix("torch."),
-        quantization={"method": quantize.METHOD} if int8 else None,
+        quantization={"method": packing.METHOD} if quantize else None,
     )
     # The weights first: a folder with a config but old weights would load as something that never existed.
     temporary = folder / (SINGLE + ".part")
@@ -115,10 +115,10 @@ def _fill_from(
                     f"{path}: {name} has shape {list(tensor.shape)}, config.json asks for {list(wanted[name].shape)}"
                 )
             if tensor.dtype == torch.int8:
-                if name + quantize.SCALE_SUFFIX not in present:
-                    raise CheckpointError(f"{path}: {name} is int8 without {name}{quantize.SCALE_SUFFIX}")
-                scale = file.get_tensor(name + quantize.SCALE_SUFFIX)
-                tensor = quantize.dequantize_rows(tensor.to(device), scale.to(device))
+                if name + packing.SCALE_SUFFIX not in present:
+                    raise CheckpointError(f"{path}: {name} is int8 without {name}{packing.SCALE_SUFFIX}")
+                scale = file.get_tensor(name + packing.SCALE_SUFFIX)
+                tensor = packing.dequantize_rows(tensor.to(device), scale.to(device))
             module_name, _, attribute = name.rpartition(".")
             parameter = nn.Parameter(tensor.to(device=device, dtype=dtype), requires_grad=False)
             setattr(model.get_submodule(module_name), attribute, parameter)

@@ -1,0 +1,283 @@
+"""Decoding against a slow second implementation that has no cache, no batch and no folding."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from dice_engine.decode.blocks import BlockDecoder, Generation
+from dice_engine.decode.sampling import counter_noise
+from dice_engine.decode.strategies import STRATEGIES, DecodeOptions
+from dice_engine.model.config import SdarConfig
+from dice_engine.model.network import SdarModel
+
+torch.set_num_threads(1)  # the models are tiny: threads only cost
+MASK, EOS = 1, 0
+
+
+def make_model(seed: int = 0, vocab: int = 61, **changes: Any) -> SdarModel:
+    config = SdarConfig(
+        vocab_size=vocab,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        mask_token_id=MASK,
+        eos_token_ids=(EOS,),
+        initializer_range=0.35,
+        **changes,
+    )
+    model = SdarModel(config)
+    model.reset_parameters(torch.Generator().manual_seed(seed))
+    return model.eval().requires_grad_(False)
+
+
+def slow_decode(
+    model: SdarModel,
+    prompt: list[int],
+    new: int,
+    block: int,
+    strategy: str,
+    steps: int,
+    threshold: float = 0.9,
+    gamma: float = 0.3,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+) -> tuple[list[int], list[int]]:
+    """The specification, read literally: a full forward for every step, one position at a time."""
+    total = math.ceil((len(prompt) + new) / block) * block
+    ids: list[int | None] = [*prompt, *[None] * (total - len(prompt))]
+    when = [0] * total
+    for start in range(len(prompt) // block * block, total, block):
+        step = 0
+        while None in ids[start : start + block]:
+            visible = torch.tensor([[MASK if t is None else t for t in ids[: start + block]]])
+            logits = model(visible, block_size=block)[0].double()
+            logits[:, MASK] = -math.inf
+            found = []  # (position, token, confidence, entropy)
+            for position in range(start, start + block):
+                if ids[position] is not None:
+                    continue
+                probs = logits[position].softmax(-1)
+                if temperature == 0:
+                    token = int(probs.argmax())
+                else:
+                    kept = (logits[position] / temperature).softmax(-1).tolist()
+                    ranked = sorted(range(len(kept)), key=lambda t: -kept[t])
+                    if top_k:
+                        ranked = ranked[:top_k]
+                    mass = sum(kept[t] for t in ranked)
+                    nucleus, used = [], 0.0
+                    for t in ranked:
+                        if used < top_p:
+                            nucleus.append(t)
+                        used += kept[t] / mass
+                    mass = sum(kept[t] for t in nucleus)
+                    u = counter_noise(
+                        *map(torch.Tensor.numpy, map(torch.tensor, ([seed], [[position]], [step])))
+                    )
+                    target, acc, token = float(u[0, 0]) * mass, 0.0, -1
+                    for t in sorted(nucleus):
+                        acc += kept[t]
+                        if acc > target:
+                            token = t
+                            break
+                entropy = -sum(p * math.log(p) for p in probs.tolist() if p > 0)
+                found.append((position, token, float(probs[token]), entropy))
+            n = max(1, block // steps + (1 if step < block % steps else 0))
+            by_confidence = sorted(found, key=lambda f: -f[2])
+            if strategy == "sequential":
+                take = found[:n]
+            elif strategy == "low_confidence_static":
+                take = by_confidence[:n]
+            elif strategy == "low_confidence_dynamic":
+                take = [f for f in found if f[2] > threshold]
+                if len(take) < n:
+                    take = by_confidence[:n]
+            else:
+                by_entropy, running, take = sorted(found, key=lambda f: f[3]), 0.0, []
+                for f in by_entropy:
+                    running += f[3]
+                    if take and running >= gamma:
+                        break
+                    take.append(f)
+            for position, token, _, _ in take:
+                ids[position], when[position] = token, step
+            step += 1
+        answer = ids[len(prompt) :]
+        if EOS in answer:
+            break
+    reply = [t for t in ids[len(prompt) : len(prompt) + new] if t is not None]
+    if EOS in reply:
+        reply = reply[: reply.index(EOS) + 1]
+    return reply, when[len(prompt) : len(prompt) + len(reply)]
+
+
+def prompt_of(length: int, seed: int = 0) -> list[int]:
+    return torch.randint(2, 61, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("block", [1, 3, 4, 8])
+def test_greedy_equals_the_slow_decoder(strategy: str, block: int) -> None:
+    for length, steps in product((1, 4, 7, 13), (1, 3, block)):
+        model, prompt = make_model(length), prompt_of(length)
+        threshold, gamma = 0.3, 1.5
+        got = model.generate(
+            prompt, 19, strategy=strategy, steps=steps, threshold=threshold, gamma=gamma, block_size=block
+        )
+        expected = slow_decode(model, prompt, 19, block, strategy, steps, threshold, gamma)
+        assert (got.tokens[0], got.step_map[0]) == expected, (length, steps)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (5, 1.0), (0, 0.7), (12, 0.8)])
+def test_sampling_equals_the_slow_decoder(strategy: str, top_k: int, top_p: float) -> None:
+    for seed, length in ((1, 6), (2, 8)):
+        model, prompt = make_model(seed), prompt_of(length)
+        common: dict[str, Any] = dict(temperature=0.9, top_k=top_k, top_p=top_p, threshold=0.2, gamma=2.0)
+        got = model.generate(prompt, 18, strategy=strategy, steps=3, block_size=4, seed=seed, n=3, **common)
+        for i in range(3):
+            expected = slow_decode(model, prompt, 18, 4, strategy, 3, seed=seed + i, **common)
+            assert (got.tokens[i], got.step_map[i]) == expected, (seed, i)
+
+
+def test_batched_equals_single_and_any_batch() -> None:
+    model, prompt = make_model(3, vocab=23), prompt_of(10)
+    prompt = [t % 20 + 2 for t in prompt]
+    options: dict[str, Any] = dict(temperature=1.0, threshold=0.3, block_size=4)
+    together = model.generate(prompt, 60, seed=11, n=12, **options)
+    assert len({len(t) for t in together.tokens}) > 2, (
+        "candidates should end at different places for this test"
+    )
+    for i in range(12):
+        assert model.generate(prompt, 60, seed=11 + i, **options).tokens == [together.tokens[i]]
+    assert model.generate(prompt, 60, seed=14, n=4, **options).tokens == together.tokens[3:7]
+
+
+def test_candidates_of_different_temperatures() -> None:
+    model, prompt = make_model(4), prompt_of(9)
+    decoder = BlockDecoder(model, prompt, DecodeOptions(16), seeds=[5, 6], temperatures=[0.0, 1.0])
+    list(decoder.run())
+    assert decoder.replies[0].tokens == model.generate(prompt, 16).tokens[0]
+    assert decoder.replies[1].tokens == model.generate(prompt, 16, temperature=1.0, seed=6).tokens[0]
+
+
+def test_long_replies_outgrow_the_first_cache() -> None:
+    model, prompt = make_model(5), prompt_of(5)
+    got = model.generate(prompt, 150, strategy="sequential", steps=2, block_size=8, stop_ids=[])
+    reply = got.tokens[0]
+    assert len(reply) == 150
+    last = model(torch.tensor([prompt + reply[:139] + [MASK] * 8]), block_size=8)[0, 144]
+    last[MASK] = -math.inf
+    assert int(last.argmax()) == reply[139]
+
+
+def test_folding_and_forward_count() -> None:
+    """Static with S = B: B forwards a block and none for commits."""
+    model, prompt = make_model(6), prompt_of(8)
+    got = model.generate(prompt, 20, strategy="low_confidence_static", stop_ids=[])
+    assert got.forward_count == 20
+    assert model.generate(prompt, 20, threshold=0.0, stop_ids=[]).forward_count == 5
+    # A last block that the limit cuts need not be finished: only what is returned.
+    assert len(model.generate(prompt, 18, strategy="sequential", stop_ids=[]).tokens[0]) == 18
+    assert model.generate(prompt, 18, strategy="sequential", stop_ids=[]).forward_count == 18
+
+
+def test_mask_is_never_sampled_and_prompt_never_changed() -> None:
+    model = make_model(7)
+    model.lm_head.weight[MASK] = 0
+    with torch.no_grad():
+        model.lm_head.weight[MASK] = 30 * model.lm_head.weight.abs().mean(0)
+    prompt = [*prompt_of(5), MASK, *prompt_of(3)]  # even a mask id in the prompt stays
+    for strategy in STRATEGIES:
+        got = model.generate(prompt, 20, strategy=strategy, steps=2, temperature=1.5, n=4)
+        assert all(MASK not in reply for reply in got.tokens)
+
+
+def test_cut_right_after_eos() -> None:
+    model = make_model(8)
+    with torch.no_grad():
+        model.lm_head.weight[EOS] *= 3
+    replies = model.generate(prompt_of(6), 40, temperature=1.0, n=8).tokens
+    assert any(EOS in r for r in replies)
+    for reply in replies:
+        assert len(reply) == 40 if EOS not in reply else reply.index(EOS) == len(reply) - 1
+
+
+def test_stopping_one_candidate_leaves_the_others() -> None:
+    model, prompt = make_model(9), prompt_of(6)
+    whole = model.generate(prompt, 32, temperature=1.0, n=3, stop_ids=[]).tokens
+    decoder = BlockDecoder(model, prompt, DecodeOptions(32), [0, 1, 2], [1.0] * 3, stop_ids=[])
+    for event in decoder.run():
+        if event.candidate == 0:
+            decoder.stop(0)
+            decoder.stop(1)
+    assert [len(r.tokens) < 32 for r in decoder.replies] == [True, True, False]
+    assert decoder.replies[2].tokens == whole[2]
+    assert decoder.replies[0].tokens == whole[0][:2] and decoder.replies[0].stopped
+
+
+def test_events_add_up_to_the_replies() -> None:
+    model, prompt = make_model(10), prompt_of(7)
+    decoder = BlockDecoder(model, prompt, DecodeOptions(30), [1, 2, 3], [0.0, 1.0, 1.0])
+    seen: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    ended = []
+    for event in decoder.run():
+        seen[event.candidate] += event.tokens
+        assert len(event.tokens) <= 4 and event.candidate not in ended
+        ended += [event.candidate] * event.finished
+    assert [seen[i] for i in range(3)] == [r.tokens for r in decoder.replies]
+    assert sorted(ended) == [0, 1, 2]
+
+
+def test_input_ids_as_tensor() -> None:
+    model, prompt = make_model(), prompt_of(5)
+    expected = model.generate(prompt, 8)
+    assert isinstance(expected, Generation)
+    assert model.generate(torch.tensor(prompt), 8) == expected == model.generate(torch.tensor([prompt]), 8)
+    with pytest.raises(ValueError, match="one prompt"):
+        model.generate(torch.tensor([prompt, prompt]), 8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"strategy": "best"}, "strategy 'best' is none of"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"input_ids": []}, "the prompt is empty"),
+        ({"input_ids": [99]}, "outside the vocabulary"),
+        ({"max_new_tokens": 40000}, "do not fit the context"),
+        ({"n": 0}, "at least one"),
+        ({"top_p": 0.0}, "top_p"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_model().generate(**{"input_ids": [3], "max_new_tokens": 4, **arguments})  # type: ignore[arg-type]
+
+
+def test_noise_is_uniform_and_counter_based() -> None:
+    import numpy as np
+
+    seeds, positions, steps = np.arange(40), np.tile(np.arange(50), (40, 1)), np.arange(40) % 4
+    noise = counter_noise(seeds, positions, steps)
+    assert noise.min() >= 0 and noise.max() < 1 and abs(noise.mean() - 0.5) < 0.02
+    assert len(np.unique(noise)) == noise.size
+    assert counter_noise(seeds[7:8], positions[7:8, 3:5], steps[7:8]).tolist() == noise[7:8, 3:5].tolist()
+
+
+def test_nan_logits_are_said() -> None:
+    from dice_engine.decode.blocks import DecodeError
+
+    model = make_model()
+    model.lm_head.weight.fill_(math.nan)
+    with pytest.raises(DecodeError, match="not-a-number"):
+        model.generate([3, 4, 5], 8)
