@@ -1,0 +1,133 @@
+"""Results by document and hole. A result belongs to the exact text of a hole, wherever it stands in the document.
+
+A hole is recognised by kind, name and the text of its anchor (the whole kernel or class). Edits elsewhere move it;
+an edit inside makes its results stale at once, and undoing that edit makes them good again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import unquote
+
+from dice_engine.source.hole import Hole
+from dice_engine.verify.verdict import CORRECT, Verdict
+
+State = Literal["queued", "decoding", "checking", "done", "failed", "cancelled"]
+ACTIVE: frozenset[str] = frozenset({"queued", "decoding", "checking"})
+_LIMIT = 512
+
+
+@dataclass(frozen=True)
+class HoleId:
+    """A hole's identity: what it is, and the digest of its text. ``twin`` numbers textually equal holes."""
+
+    kind: str
+    name: str
+    digest: str
+    twin: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}:{self.digest}:{self.twin}"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A decoded core and what became of it; ``verdict`` is None until it was judged."""
+
+    index: int
+    core: str
+    verdict: Verdict | None = None
+    seconds: float = 0.0
+
+
+@dataclass
+class Record:
+    """The newest request for one hole and its results."""
+
+    hole: HoleId
+    context: str
+    """Digest of the document around the hole when it was checked."""
+    state: State = "queued"
+    done: int = 0
+    total: int = 0
+    candidates: dict[int, Candidate] = field(default_factory=dict)
+    message: str = ""
+
+    @property
+    def active(self) -> bool:
+        return self.state in ACTIVE
+
+    @property
+    def correct(self) -> int:
+        return sum(1 for item in self.candidates.values() if item.verdict and item.verdict.verdict in CORRECT)
+
+    def offers(self) -> list[Candidate]:
+        return ranked(self.candidates.values())
+
+
+def ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The candidates that may be offered, best first: measured ones by speedup, then unmeasured in their order."""
+    offers = [
+        (-(item.verdict.speedup or 0.0), item.index, item)
+        for item in candidates
+        if item.verdict is not None and item.verdict.offerable
+    ]
+    return [item for _, _, item in sorted(offers, key=lambda offer: offer[:2])]
+
+
+def identify(text: str, holes: list[Hole]) -> list[tuple[HoleId, Hole]]:
+    """The identity of every hole of ``text``, in their order."""
+    data = text.encode("utf-8", "surrogatepass")
+    seen: dict[HoleId, int] = {}
+    result = []
+    for hole in holes:
+        anchor = data[hole.anchor[0] : hole.anchor[1]]
+        digest = hashlib.sha256(anchor + b"\0" + hole.core.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        base = HoleId(hole.kind, hole.name, digest)
+        twin = seen.get(base, 0)
+        seen[base] = twin + 1
+        result.append((HoleId(hole.kind, hole.name, digest, twin), hole))
+    return result
+
+
+def context_digest(text: str, hole: Hole) -> str:
+    """The digest of everything outside the hole's anchor: equal digests mean checked in exactly this file."""
+    data = text.encode("utf-8", "surrogatepass")
+    return hashlib.sha256(data[: hole.anchor[0]] + b"\0" + data[hole.anchor[1] :]).hexdigest()[:16]
+
+
+class Store:
+    """Records by document and hole, the oldest forgotten beyond a limit."""
+
+    def __init__(self) -> None:
+        self._records: OrderedDict[tuple[str, HoleId], Record] = OrderedDict()
+
+    def get(self, uri: str, hole: HoleId) -> Record | None:
+        return self._records.get((unquote(uri), hole))
+
+    def put(self, uri: str, record: Record) -> Record:
+        self._records[(unquote(uri), record.hole)] = record
+        self._records.move_to_end((unquote(uri), record.hole))
+        for key in list(self._records):
+            if len(self._records) <= _LIMIT:
+                break
+            if not self._records[key].active:
+                del self._records[key]
+        return record
+
+    def stale(self, uri: str, hole: HoleId) -> bool:
+        """Whether there are results for an earlier text of this hole and none for its present one."""
+        if self.get(uri, hole) is not None:
+            return False
+        return any(
+            of == unquote(uri) and known.kind == hole.kind and known.name == hole.name and record.offers()
+            for (of, known), record in self._records.items()
+        )
+
+    def forget(self, uri: str) -> None:
+        for key in [key for key in self._records if key[0] == unquote(uri)]:
+            del self._records[key]

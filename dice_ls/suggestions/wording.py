@@ -1,0 +1,105 @@
+"""What is said about results, in one place: titles, evidence, lenses and the summary of a request."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dice_engine.verify.verdict import Verdict
+
+from dice_ls.suggestions.store import Record, ranked
+
+
+def plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def offer_title(verdict: Verdict) -> str:
+    """``2.31x faster on NVIDIA H200, verified on 5 inputs``; without a GPU no speed is claimed."""
+    if verdict.verdict == "verified" and verdict.speedup is not None:
+        return (
+            f"{verdict.speedup:.2f}x faster on {verdict.device or 'this GPU'}, "
+            f"verified on {plural(verdict.trials, 'input')}"
+        )
+    return f"correct on the CPU backend, not timed (checked on {plural(verdict.trials, 'input')})"
+
+
+def evidence(verdict: Verdict) -> str:
+    """One line of measurements for the person who decides."""
+    parts = []
+    if verdict.reference_ms is not None and verdict.candidate_ms is not None:
+        parts.append(f"{verdict.reference_ms:.4g} ms -> {verdict.candidate_ms:.4g} ms")
+    if verdict.speedup_low is not None and verdict.speedup_high is not None:
+        parts.append(f"ratio between {verdict.speedup_low:.2f} and {verdict.speedup_high:.2f}")
+    if verdict.max_abs_err is not None:
+        parts.append(f"largest error {verdict.max_abs_err:.3g}")
+    parts.append(f"{plural(verdict.trials, 'input')} compared")
+    if verdict.device:
+        parts.append(verdict.device)
+    if verdict.build.backend:
+        parts.append(f"built by {verdict.build.backend}")
+    return "; ".join(parts)
+
+
+def progress(record: Record) -> str:
+    """``decoding 12/40 blocks`` while nothing else is left to say, then ``checking 5/8: 2 correct``."""
+    judged = sum(1 for item in record.candidates.values() if item.verdict is not None)
+    if record.state == "queued":
+        return "waiting for its turn"
+    if record.state == "decoding":
+        text = f"decoding {record.done}/{record.total} blocks" if record.total else "decoding"
+        return text if not judged else f"{text}, {judged} checked: {record.correct} correct"
+    return f"checking {judged}/{len(record.candidates)}: {record.correct} correct"
+
+
+def lens_title(record: Record) -> str:
+    """The code lens of a hole with a request that runs or has ended."""
+    if record.state == "queued":
+        return "DICE: queued"
+    if record.active:
+        return f"DICE: {progress(record)}"
+    offers = record.offers()
+    if not offers or offers[0].verdict is None:
+        return "DICE: find faster" if record.state == "cancelled" else "DICE: no verified rewrite, try again"
+    verdict = offers[0].verdict
+    if verdict.verdict == "verified" and verdict.speedup is not None:
+        return f"DICE: {verdict.speedup:.2f}x verified"
+    return "DICE: correct on the CPU backend, not timed"
+
+
+def summary(record: Record) -> str:
+    """The outcome of a request in one sentence."""
+    candidates = list(record.candidates.values())
+    name, count = record.hole.name, len(candidates)
+    verdicts = [item.verdict for item in candidates if item.verdict is not None]
+    offers = [item.verdict for item in ranked(candidates) if item.verdict is not None]
+    verified = [verdict for verdict in offers if verdict.verdict == "verified"]
+    if verified:
+        best = verified[0]
+        return (
+            f"`{name}`: {len(verified)} of {plural(count, 'candidate')} verified; "
+            f"best {best.speedup or 0:.2f}x on {best.device or 'this GPU'}"
+        )
+    if offers:
+        return (
+            f"`{name}`: {len(offers)} of {plural(count, 'candidate')} correct on the CPU backend, not timed"
+        )
+    if not verdicts:
+        return f"`{name}`: no verified rewrite: no candidate was decoded"
+    kinds = Counter(verdict.verdict for verdict in verdicts)
+    return f"`{name}`: no verified rewrite: " + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
+
+
+def reasons(record: Record) -> list[str]:
+    """Why candidates were not offered: one line for each different reason, the most frequent first."""
+    lines: Counter[str] = Counter()
+    for item in record.candidates.values():
+        if item.verdict is not None and not item.verdict.offerable:
+            lines[rejection(item.verdict)] += 1
+    return [f"{count} x {line}" for line, count in lines.most_common()]
+
+
+def rejection(verdict: Verdict) -> str:
+    """``mismatch (rule): first line of the reason``."""
+    rule = f" ({verdict.rule})" if verdict.rule else ""
+    reason = verdict.reason.strip().splitlines()
+    return f"{verdict.verdict}{rule}" + (f": {reason[0]}" if reason else "")
