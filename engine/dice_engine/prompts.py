@@ -31,7 +31,8 @@ class CoreRequest:
     """What is asked of the model: the core between ``prefix`` and ``suffix``.
 
     ``reference`` is what the core shall do faster: the existing core for ``kernel_body``; the PyTorch module's source
-    (or the existing core where there is none) for ``load_inline_core``; the file's text for ``module``.
+    (or the existing core where there is none) for ``load_inline_core``; empty for ``module``, whose prefix ends with
+    the class itself.
     """
 
     kind: HoleKind
@@ -49,7 +50,7 @@ def core_request(
     """The request for a hole as it stands in a file. ``pytorch``: the source of the module a ``load_inline_core``
     implements, where it is known."""
     if kind == "module":
-        reference = prefix + core + suffix
+        reference = ""
     elif kind == "load_inline_core" and pytorch:
         reference = pytorch
     else:

@@ -53,9 +53,10 @@ def texts(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def request_of(row: dict[str, Any]) -> CoreRequest:
-    return CoreRequest(
-        kind=row["kind"], prefix=row["prefix"], suffix=row["suffix"], reference=row["reference"]
-    )
+    """What the engine would be asked for this row's core."""
+    if row["kind"] == "module":  # its reference, the file, is what prefix and suffix show already
+        return CoreRequest("module", row["prefix"], row["suffix"], "")
+    return CoreRequest(row["kind"], row["prefix"], row["suffix"], row["reference"])
 
 
 def build_dataset(
