@@ -21,7 +21,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Fill:
-    """How a buffer or scalar is filled. ``kind``: ``normal``, ``int`` (uniform in [low, high)), ``prefix_sum``."""
+    """How a buffer or scalar is filled: ``normal``, ``uniform`` or ``int`` (both in [low, high)), ``prefix_sum``."""
 
     kind: str
     low: str = "0"
@@ -65,7 +65,14 @@ class Plan:
     templates: tuple[dict[str, str], ...] = ({},)
     """Template bindings to check, one dict an instantiation: ``{"Elem": "float", "kWarps": "4"}``."""
     sizes: tuple[dict[str, int], ...] = ()
+    scalars: dict[str, Fill] = field(default_factory=dict)
+    """Parameters that are neither buffers nor sizes, and how their values are drawn."""
     tolerance: Tolerance | None = None
+    fixture: str | None = None
+    """``path.py:function`` that makes the arguments, when an annotation names one."""
+    inputs_source: str | None = None
+    """Python text that defines ``get_inputs`` and ``get_init_inputs`` for a module, made from its annotation; it
+    stands after the file's own text and so overrides what the file defines."""
     origin: dict[str, str] = field(default_factory=dict)
     """Where each part came from: ``{"grid": "launch in run_axpb, line 15", ...}``; shown to the user."""
 

@@ -1,0 +1,224 @@
+"""Carrying a kernel plan out: values for its scalars, the launches of one run, types of its buffers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dice_engine.source import host_types as types
+from dice_engine.source.expressions import ExpressionError, evaluate
+from dice_engine.source.host import HostError, HostProgram, LaunchCall, Pointer, Runtime, Unsupported
+from dice_engine.source.plan import Buffer, Fill, Plan
+
+MEASURE = "measure"
+"""Key of ``Plan.origin`` that marks the last size set as one for timing only."""
+
+
+def checking_sizes(plan: Plan) -> tuple[dict[str, int], ...]:
+    """The size sets on which results are compared."""
+    return plan.sizes[:-1] if MEASURE in plan.origin and len(plan.sizes) > 1 else plan.sizes
+
+
+def measuring_sizes(plan: Plan) -> dict[str, int]:
+    """The size set to time: the one marked for it, else the one with the most elements."""
+    if MEASURE in plan.origin or not plan.sizes:
+        return plan.sizes[-1] if plan.sizes else {}
+    return max(plan.sizes, key=lambda sizes: total_elements(plan, sizes))
+
+
+def total_elements(plan: Plan, sizes: Mapping[str, int]) -> int:
+    return sum(extent(buffer, sizes) for buffer in plan.buffers)
+
+
+def extent(buffer: Buffer, sizes: Mapping[str, int]) -> int:
+    """Elements of ``buffer`` at ``sizes``. Raises ExpressionError."""
+    return evaluate(buffer.extent, sizes)
+
+
+def buffer_ctype(plan: Plan, buffer: Buffer, template: Mapping[str, str]) -> str:
+    """The element type of a buffer under one set of template bindings: ``Elem`` -> ``float``."""
+    param = next((p for p in plan.params if p.name == buffer.name), None)
+    if param is None:
+        raise KeyError(f"plan of {plan.kernel} has no parameter {buffer.name!r}")
+    ctype = param.ctype
+    for _ in range(8):
+        if template.get(ctype, ctype) == ctype:
+            break
+        ctype = template[ctype]
+    return str(types.parse_type(ctype))
+
+
+def scalar_values(plan: Plan, sizes: Mapping[str, int], seed: int = 0) -> dict[str, int | float]:
+    """One value for each scalar parameter of the plan, the same for the same seed.
+
+    A flag takes both its values as ``seed`` goes up, so that two trials see both branches.
+    """
+    values: dict[str, int | float] = {}
+    for name, fill in plan.scalars.items():
+        draw = random.Random(f"{name}/{seed}")
+        if fill.kind == "int":
+            low, high = evaluate(fill.low, sizes), evaluate(fill.high, sizes)
+            flag = (low, high) == (0, 2)
+            values[name] = (seed + 1) % 2 if flag else draw.randrange(low, max(high, low + 1))
+        elif fill.kind == "uniform":
+            values[name] = draw.uniform(float(fill.low), float(fill.high))
+        else:
+            values[name] = draw.gauss(0.0, 1.0)
+    return values
+
+
+def run_plan(
+    program: HostProgram,
+    plan: Plan,
+    sizes: Mapping[str, int],
+    template: Mapping[str, str],
+    pointers: Mapping[str, Pointer],
+    scalars: Mapping[str, int | float],
+    runtime: Runtime,
+) -> None:
+    """Issue the launches of one run of ``plan`` through ``runtime.launch``.
+
+    ``pointers`` holds one device pointer a buffer. Raises ``Unsupported`` and ``HostError`` as ``HostProgram.call`` does,
+    and ``ExpressionError`` for a launch expression without a value.
+    """
+    if plan.wrapper is not None:
+        arguments = [_value(plan, p.name, p.pointer, p.ctype, sizes, pointers, scalars) for p in plan.params]
+        program.call(plan.wrapper, arguments, runtime, dict(template))
+        return
+    if plan.kernel is None or plan.grid is None or plan.block is None:
+        raise Unsupported(f"plan without a launch: {plan.reason or 'no grid and block'}")
+    declared = program.kernels.get(plan.kernel)
+    if declared is None:
+        raise Unsupported(f"no kernel {plan.kernel!r} in this file")
+    symbols = {**sizes, **{k: int(v) for k, v in template.items() if v.lstrip("-").isdigit()}}
+    symbols |= {k: v for k, v in scalars.items() if isinstance(v, int)}
+    template_args = []
+    for parameter in declared.template_params:
+        value = template.get(parameter.name, parameter.default)
+        if value is None:
+            raise Unsupported(
+                f"template parameter {parameter.name!r} of {plan.kernel} has no value: add tmpl({parameter.name}=...)"
+            )
+        template_args.append(value)
+    arguments = []
+    for param in declared.params:
+        value = _value(plan, param.name, param.pointer, param.ctype, sizes, pointers, scalars)
+        ctype = template.get(param.ctype, param.ctype)
+        kind = types.KINDS.get(ctype)
+        if not param.pointer and kind is not None and value is not None:
+            value = types.convert(
+                types.Num(value, "float64" if isinstance(value, float) else "int64"), kind
+            ).value
+        arguments.append(value)
+    grid, block = (tuple(evaluate(part, symbols) for part in parts) for parts in (plan.grid, plan.block))
+    if min(grid) < 1 or min(block) < 1:
+        raise HostError(f"launch of {plan.kernel} with grid {grid} and block {block}: a dimension is below 1")
+    shared = evaluate(plan.shared, {**symbols, **_sizeof(template)})
+    runtime.launch(
+        LaunchCall(plan.kernel, tuple(template_args), _triple(grid), _triple(block), shared, tuple(arguments))
+    )
+
+
+def _sizeof(template: Mapping[str, str]) -> dict[str, int]:
+    """Element sizes by ``sizeof_T``, for shared-memory expressions of templates."""
+    return {
+        f"sizeof_{name}": size
+        for name, ctype in template.items()
+        if (size := types.size_of(ctype)) is not None
+    }
+
+
+def _triple(parts: Iterable[int]) -> tuple[int, int, int]:
+    x, y, z = parts
+    return x, y, z
+
+
+def _value(
+    plan: Plan,
+    name: str,
+    pointer: bool,
+    ctype: str,
+    sizes: Mapping[str, int],
+    pointers: Mapping[str, Pointer],
+    scalars: Mapping[str, int | float],
+) -> Any:
+    if pointer:
+        return pointers.get(name)
+    if name in sizes:
+        return sizes[name]
+    if name in scalars:
+        return scalars[name]
+    if ctype.endswith(("cudaStream_t", "CUstream", "CUDAStream")):
+        return None
+    raise Unsupported(
+        f"plan of {plan.kernel} gives no value for parameter {name!r}: add it to sizes(...) or fill(...)"
+    )
+
+
+class Recorder:
+    """A ``Runtime`` without a world: it notes launches, and memory that the host code asks for is a name."""
+
+    def __init__(self) -> None:
+        self.calls: list[LaunchCall] = []
+
+    def is_tensor(self, value: Any) -> bool:
+        return False
+
+    def tensor_method(self, tensor: Any, name: str, args: list[Any], template: str | None) -> Any:
+        raise Unsupported(f"tensor method {name}")
+
+    def torch_function(self, name: str, args: list[Any], kwargs_options: dict[str, Any]) -> Any:
+        if name == "empty":
+            return "temporary"
+        if name in ("cuda.memset", "cuda.memcpy"):
+            return None
+        if name == "cuda.device_property" and args and args[0] in _PROPERTIES:
+            return _PROPERTIES[args[0]]
+        raise Unsupported(f"torch function {name}")
+
+    def launch(self, call: LaunchCall) -> None:
+        self.calls.append(call)
+
+
+_PROPERTIES = {"multiProcessorCount": 132, "maxThreadsPerBlock": 1024, "warpSize": 32, "major": 9, "minor": 0}
+_PROPERTIES |= {
+    "sharedMemPerBlock": 49152,
+    "maxThreadsPerMultiProcessor": 2048,
+    "sharedMemPerBlockOptin": 232448,
+}
+
+
+def rehearse(
+    program: HostProgram, plan: Plan, sizes: Mapping[str, int], template: Mapping[str, str], seed: int = 0
+) -> list[LaunchCall]:
+    """The launches that one run would make, without running anything. Raises as ``run_plan`` does."""
+    pointers = {b.name: Pointer(b.name, 0, buffer_ctype(plan, b, template)) for b in plan.buffers}
+    recorder = Recorder()
+    run_plan(program, plan, sizes, template, pointers, scalar_values(plan, sizes, seed), recorder)
+    return recorder.calls
+
+
+def instantiations(program: HostProgram, plan: Plan) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Every ``(kernel, template arguments)`` that the plan's runs launch: what to compile ahead."""
+    found: dict[tuple[str, tuple[str, ...]], None] = {}
+    for template in plan.templates:
+        for sizes in plan.sizes:
+            try:
+                calls = rehearse(program, plan, sizes, template)
+            except (Unsupported, HostError, ExpressionError):
+                continue
+            found.update({(call.kernel, call.template_args): None for call in calls})
+    return tuple(found)
+
+
+__all__ = [
+    "Fill",
+    "Recorder",
+    "buffer_ctype",
+    "checking_sizes",
+    "instantiations",
+    "measuring_sizes",
+    "rehearse",
+    "run_plan",
+]

@@ -1,0 +1,244 @@
+"""How a kernel can be run: from its annotation, or from a wrapper of raw pointers in the same file, or not at all.
+
+Declining is an answer: ``Plan.none`` with a short reason that says what to write.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from dice_engine.source import host_types as types
+from dice_engine.source.expressions import ExpressionError
+from dice_engine.source.host import HostError, HostFunction, HostProgram, Unsupported
+from dice_engine.source.plan import Buffer, Fill, Param, Plan
+from dice_engine.source.plan_run import (
+    MEASURE,
+    buffer_ctype,
+    checking_sizes,
+    extent,
+    instantiations,
+    measuring_sizes,
+    rehearse,
+    run_plan,
+    scalar_values,
+    total_elements,
+)
+from dice_engine.source.plan_sizes import SizeSets, choose
+from dice_engine.source.plan_stub import stub
+
+__all__ = [
+    "buffer_ctype",
+    "checking_sizes",
+    "extent",
+    "host_program",
+    "instantiations",
+    "kernel_plan",
+    "measuring_sizes",
+    "rehearse",
+    "run_plan",
+    "scalar_values",
+    "stub",
+    "total_elements",
+]
+
+_INDEX_KINDS = {"int32", "uint32", "int64", "uint64"}
+_STREAMS = ("cudaStream_t", "CUstream", "CUDAStream")
+_SEEDS = re.compile(r"(?i)seed")
+_HINT = "add a // @dice line above it"
+
+
+@functools.lru_cache(maxsize=16)
+def host_program(text: str) -> HostProgram:
+    """``HostProgram(text)``, kept for the next kernel of the same text."""
+    return HostProgram(text)
+
+
+def kernel_plan(text: str, kernel_name: str) -> Plan:
+    """The plan for one kernel of a CUDA source; a ``no_plan`` with a reason when nothing tells how to run it."""
+    program = host_program(text)
+    if kernel_name not in program.kernels:
+        return Plan.none(f"no kernel {kernel_name!r} in this file")
+    annotated = _annotated(text, kernel_name)
+    if annotated is not None:
+        return annotated
+    callers = [f for name in program.functions for f in program.overloads(name) if kernel_name in f.launches]
+    if not callers:
+        return Plan.none(f"no launch of {kernel_name} in this file; add a // @dice line")
+    raw = [f for f in callers if f.name != "main" and _is_raw(f)]
+    if not raw:
+        return Plan.none(_not_raw(kernel_name, callers))
+    raw.sort(key=lambda f: (bool(f.template_params) and not f.instantiations, len(f.launches), f.line))
+    plans = []
+    for wrapper in raw:
+        plan = _wrapper_plan(program, kernel_name, wrapper)
+        if plan.runnable:
+            return plan
+        plans.append(plan)
+    return plans[0]
+
+
+def _annotated(text: str, kernel_name: str) -> Plan | None:
+    return None
+
+
+def _is_raw(function: HostFunction) -> bool:
+    return any(p.pointer for p in function.params) and not any(_is_tensor(p) for p in function.params)
+
+
+def _is_tensor(param: Param) -> bool:
+    return "Tensor" in param.ctype or "vector<" in param.ctype
+
+
+def _not_raw(kernel: str, callers: list[HostFunction]) -> str:
+    for function in callers:
+        if any(_is_tensor(p) for p in function.params):
+            return f"{kernel} is launched from {function.name}, which takes torch tensors; {_HINT}"
+    if any(f.name == "main" for f in callers):
+        return f"{kernel} is launched only from main(); {_HINT}"
+    return f"{callers[0].name} launches {kernel} but takes no device pointers; {_HINT}"
+
+
+def _wrapper_plan(program: HostProgram, kernel: str, wrapper: HostFunction) -> Plan:
+    """A plan that calls ``wrapper``, or the reason why it cannot be called."""
+    line = _launch_line(wrapper, kernel)
+    where = f"{wrapper.name}, line {line}"
+    templates = _templates(wrapper)
+    if not templates:
+        names = ", ".join(
+            f"{p.name}=float" if p.kind == "type" else f"{p.name}=4" for p in wrapper.template_params
+        )
+        return Plan.none(
+            f"{wrapper.name} is a template that this file instantiates nowhere; add // @dice tmpl({names})"
+        )
+    symbols: list[str] = []
+    scalars: dict[str, Fill] = {}
+    for param in wrapper.params:
+        if param.pointer:
+            continue
+        fill = _scalar_fill(param, templates[0])
+        if fill == "size":
+            symbols.append(param.name)
+        elif isinstance(fill, Fill):
+            scalars[param.name] = fill
+        elif fill is None:
+            return Plan.none(f"parameter '{param.name}' of {wrapper.name} has type {param.ctype}; {_HINT}")
+    if not symbols:
+        return Plan.none(f"no integer parameter of {wrapper.name} tells how long its buffers are; {_HINT}")
+    whole = "*".join(symbols)
+    buffers: list[Buffer] = []
+    for param in (p for p in wrapper.params if p.pointer):
+        made = _buffer(program, wrapper, param, templates, whole, symbols[0])
+        if isinstance(made, str):
+            return Plan.none(made)
+        buffers.append(made)
+    plan = Plan(
+        source="launch",
+        kernel=kernel,
+        wrapper=wrapper.name,
+        params=wrapper.params,
+        buffers=tuple(buffers),
+        templates=templates,
+        scalars=scalars,
+    )
+    try:
+        chosen = [choose(symbols, kernel, functools.partial(_calls, program, plan, t)) for t in templates][0]
+    except (Unsupported, HostError, ExpressionError) as error:
+        return Plan.none(f"launch in {where} cannot be followed: {error}")
+    return _with_sizes(plan, chosen, symbols, where, line)
+
+
+def _calls(program: HostProgram, plan: Plan, template: dict[str, str], sizes: dict[str, int]):
+    return rehearse(program, plan, sizes, template)
+
+
+def _with_sizes(plan: Plan, chosen: SizeSets, symbols: list[str], where: str, line: int) -> Plan:
+    extents = "*".join(symbols)
+    origin = {
+        "grid": f"launch in {where}",
+        "extents": f"{symbols[0]}, the only integer parameter",
+        "roles": "const pointers are inputs; the others start from the same contents on both sides",
+        "sizes": f"not a multiple of the block of {chosen.threads} threads, smaller than one block",
+    }
+    buffers = plan.buffers
+    if len(symbols) > 1:
+        origin["extents"] = f"{extents}, the product of the integer parameters (an upper bound)"
+    elif chosen.power > 1:
+        extents = "*".join([symbols[0]] * chosen.power)
+        origin["extents"] = f"{extents}: the grid grows with it"
+        buffers = tuple(Buffer(b.name, b.role, extents, b.fill) for b in buffers)
+    if chosen.fixed_threads is not None:
+        origin["sizes"] += f", more than the fixed grid of {chosen.fixed_threads} threads"
+    if chosen.measured:
+        origin[MEASURE] = "the last size set is for timing only"
+    if plan.templates != ({},):
+        origin["templates"] = "explicit instantiations in the file"
+    return Plan(**{**plan.__dict__, "buffers": buffers, "sizes": chosen.sizes, "origin": origin})
+
+
+def _templates(wrapper: HostFunction) -> tuple[dict[str, str], ...]:
+    names = [p.name for p in wrapper.template_params]
+    if not names:
+        return ({},)
+    given = [
+        dict(zip(names, values, strict=True))
+        for values in wrapper.instantiations
+        if len(values) == len(names)
+    ]
+    if not given and all(p.default is not None for p in wrapper.template_params):
+        given = [{p.name: p.default or "" for p in wrapper.template_params}]
+    return tuple(given)
+
+
+def _scalar_fill(param: Param, template: dict[str, str]) -> Fill | str | None:
+    """``"size"`` for a size symbol, ``"stream"`` for a stream, a Fill for other values, None for an unknown type."""
+    ctype = template.get(param.ctype, param.ctype)
+    if ctype.endswith(_STREAMS):
+        return "stream"
+    kind = types.KINDS.get(ctype)
+    if kind is None:
+        return None
+    if kind == "bool":
+        return Fill("int", "0", "2")
+    if types.is_float(kind):
+        return Fill("uniform", "0.25", "0.95")
+    if _SEEDS.search(param.name):
+        return Fill("int", "0", "1000")
+    return "size"
+
+
+def _buffer(
+    program: HostProgram,
+    wrapper: HostFunction,
+    param: Param,
+    templates: tuple[dict[str, str], ...],
+    whole: str,
+    symbol: str,
+) -> Buffer | str:
+    """The buffer behind a pointer parameter, or why there is none."""
+    kinds = set()
+    for template in templates:
+        ctype = template.get(param.ctype, param.ctype)
+        if types.size_of(ctype) is None or ctype.endswith("*"):
+            return f"pointer '{param.name}' of {wrapper.name} has element type {ctype}; {_HINT}"
+        kinds.add(types.KINDS.get(ctype, ctype))
+    role = "in" if param.const else "inout"
+    if kinds & _INDEX_KINDS:
+        if param.const:
+            return f"index-like pointer '{param.name}' needs a fill rule: add // @dice fill({param.name}=int[0,{symbol}))"
+        return Buffer(param.name, role, whole, Fill("int", "0", "100"))
+    if kinds & {"bool"}:
+        return Buffer(param.name, role, whole, Fill("int", "0", "2"))
+    if kinds <= {"int8", "int16"}:
+        return Buffer(param.name, role, whole, Fill("int", "-100", "100"))
+    if kinds <= {"uint8", "uint16"}:
+        return Buffer(param.name, role, whole, Fill("int", "0", "256"))
+    return Buffer(param.name, role, whole)
+
+
+def _launch_line(wrapper: HostFunction, kernel: str) -> int:
+    """Line of the launch in the wrapper's text; the wrapper's own line when it only calls something that launches."""
+    launch = re.search(rf"\b{re.escape(kernel)}\s*(?:<[^;<>]*>)?\s*<<<", wrapper.body) or re.search(
+        "<<<", wrapper.body
+    )
+    return wrapper.body.count("\n", 0, launch.start()) + 1 if launch else wrapper.line
