@@ -14,12 +14,12 @@ HoleKind = Literal["kernel_body", "selection", "load_inline_core", "module"]
 class Hole:
     """One place in a document that the engine may write.
 
-    ``prefix + core + suffix`` is the document's text, character for character. A kernel inside a Python string
-    keeps its document text here; ``decoded_*`` hold what the engine reads (escapes resolved, newlines as ``\\n``),
-    and ``encode`` turns a decoded core back into document text.
+    ``prefix + core + suffix`` is the document's text, character for character. A kernel inside a Python string keeps
+    its document text here; ``holes.decode`` gives what the engine reads (escapes resolved, newlines as ``\\n``) and
+    ``holes.edit`` turns a core that the engine wrote back into document text.
 
-    Offsets are UTF-8 byte offsets into the document; ``anchor`` is the range a cursor must be in to mean this hole
-    (the whole kernel or class, signature included).
+    Offsets are UTF-8 byte offsets into the document, ends exclusive; ``anchor`` is the range a cursor must be in to
+    mean this hole (the whole kernel or class, signature included).
     """
 
     kind: HoleKind
@@ -36,3 +36,14 @@ class Hole:
     newline: str = "\n"
     string_prefix: str = field(default="", repr=False)
     """The literal's opening (``r\"\"\"``, ``'``...) when the hole lies inside a Python string, else empty."""
+    string_content: tuple[int, int] | None = field(default=None, repr=False)
+    """Byte range of that literal's content, without the quotes."""
+
+
+@dataclass(frozen=True)
+class DecodedHole:
+    """What the engine reads of a hole: escapes of a surrounding Python string resolved, newlines as ``\\n``."""
+
+    prefix: str
+    core: str
+    suffix: str
