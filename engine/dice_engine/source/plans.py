@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Collection
 
 from dice_engine.source import host_types as types
+from dice_engine.source.annotation import Annotation
 from dice_engine.source.expressions import ExpressionError
 from dice_engine.source.host import HostError, HostFunction, HostProgram, Unsupported
 from dice_engine.source.plan import Buffer, Fill, Param, Plan
+from dice_engine.source.plan_annotation import annotated_plan
 from dice_engine.source.plan_run import (
     MEASURE,
     buffer_ctype,
@@ -24,6 +27,7 @@ from dice_engine.source.plan_run import (
     scalar_values,
     total_elements,
 )
+from dice_engine.source.plan_scalars import scalar_fill
 from dice_engine.source.plan_sizes import SizeSets, choose
 from dice_engine.source.plan_stub import stub
 
@@ -43,8 +47,6 @@ __all__ = [
 ]
 
 _INDEX_KINDS = {"int32", "uint32", "int64", "uint64"}
-_STREAMS = ("cudaStream_t", "CUstream", "CUDAStream")
-_SEEDS = re.compile(r"(?i)seed")
 _HINT = "add a // @dice line above it"
 
 
@@ -59,27 +61,40 @@ def kernel_plan(text: str, kernel_name: str) -> Plan:
     program = host_program(text)
     if kernel_name not in program.kernels:
         return Plan.none(f"no kernel {kernel_name!r} in this file")
-    annotated = _annotated(text, kernel_name)
-    if annotated is not None:
-        return annotated
-    callers = [f for name in program.functions for f in program.overloads(name) if kernel_name in f.launches]
+
+    def with_annotation(annotation: Annotation) -> Plan:
+        known = {*annotation.fills, *(b.name for b in annotation.buffers)}
+        return _file_plan(program, kernel_name, known, annotation.host, annotation.templates)
+
+    plan = annotated_plan(text, program, kernel_name, with_annotation)
+    return plan if plan is not None else _file_plan(program, kernel_name)
+
+
+def _file_plan(
+    program: HostProgram,
+    kernel: str,
+    known: Collection[str] = (),
+    host: str | None = None,
+    templates: tuple[dict[str, str], ...] = (),
+) -> Plan:
+    """What the file itself tells. ``known``: buffers that an annotation fills, ``host``: the wrapper it names."""
+    callers = [f for name in program.functions for f in program.overloads(name) if kernel in f.launches]
+    if host is not None:
+        callers = [f for f in callers if f.name == host]
     if not callers:
-        return Plan.none(f"no launch of {kernel_name} in this file; add a // @dice line")
+        launched = f"no launch of {kernel} in {host or 'this file'}"
+        return Plan.none(f"{launched}; add a // @dice line")
     raw = [f for f in callers if f.name != "main" and _is_raw(f)]
     if not raw:
-        return Plan.none(_not_raw(kernel_name, callers))
+        return Plan.none(_not_raw(kernel, callers))
     raw.sort(key=lambda f: (bool(f.template_params) and not f.instantiations, len(f.launches), f.line))
     plans = []
     for wrapper in raw:
-        plan = _wrapper_plan(program, kernel_name, wrapper)
+        plan = _wrapper_plan(program, kernel, wrapper, known, templates)
         if plan.runnable:
             return plan
         plans.append(plan)
     return plans[0]
-
-
-def _annotated(text: str, kernel_name: str) -> Plan | None:
-    return None
 
 
 def _is_raw(function: HostFunction) -> bool:
@@ -99,11 +114,17 @@ def _not_raw(kernel: str, callers: list[HostFunction]) -> str:
     return f"{callers[0].name} launches {kernel} but takes no device pointers; {_HINT}"
 
 
-def _wrapper_plan(program: HostProgram, kernel: str, wrapper: HostFunction) -> Plan:
+def _wrapper_plan(
+    program: HostProgram,
+    kernel: str,
+    wrapper: HostFunction,
+    known: Collection[str],
+    templates: tuple[dict[str, str], ...],
+) -> Plan:
     """A plan that calls ``wrapper``, or the reason why it cannot be called."""
     line = _launch_line(wrapper, kernel)
     where = f"{wrapper.name}, line {line}"
-    templates = _templates(wrapper)
+    templates = templates or _templates(wrapper)
     if not templates:
         names = ", ".join(
             f"{p.name}=float" if p.kind == "type" else f"{p.name}=4" for p in wrapper.template_params
@@ -116,7 +137,7 @@ def _wrapper_plan(program: HostProgram, kernel: str, wrapper: HostFunction) -> P
     for param in wrapper.params:
         if param.pointer:
             continue
-        fill = _scalar_fill(param, templates[0])
+        fill = scalar_fill(param, templates[0])
         if fill == "size":
             symbols.append(param.name)
         elif isinstance(fill, Fill):
@@ -128,7 +149,7 @@ def _wrapper_plan(program: HostProgram, kernel: str, wrapper: HostFunction) -> P
     whole = "*".join(symbols)
     buffers: list[Buffer] = []
     for param in (p for p in wrapper.params if p.pointer):
-        made = _buffer(program, wrapper, param, templates, whole, symbols[0])
+        made = _buffer(wrapper, param, templates, whole, symbols[0], param.name in known)
         if isinstance(made, str):
             return Plan.none(made)
         buffers.append(made)
@@ -142,7 +163,7 @@ def _wrapper_plan(program: HostProgram, kernel: str, wrapper: HostFunction) -> P
         scalars=scalars,
     )
     try:
-        chosen = [choose(symbols, kernel, functools.partial(_calls, program, plan, t)) for t in templates][0]
+        chosen = choose(symbols, kernel, functools.partial(_calls, program, plan, templates[0]))
     except (Unsupported, HostError, ExpressionError) as error:
         return Plan.none(f"launch in {where} cannot be followed: {error}")
     return _with_sizes(plan, chosen, symbols, where, line)
@@ -190,30 +211,13 @@ def _templates(wrapper: HostFunction) -> tuple[dict[str, str], ...]:
     return tuple(given)
 
 
-def _scalar_fill(param: Param, template: dict[str, str]) -> Fill | str | None:
-    """``"size"`` for a size symbol, ``"stream"`` for a stream, a Fill for other values, None for an unknown type."""
-    ctype = template.get(param.ctype, param.ctype)
-    if ctype.endswith(_STREAMS):
-        return "stream"
-    kind = types.KINDS.get(ctype)
-    if kind is None:
-        return None
-    if kind == "bool":
-        return Fill("int", "0", "2")
-    if types.is_float(kind):
-        return Fill("uniform", "0.25", "0.95")
-    if _SEEDS.search(param.name):
-        return Fill("int", "0", "1000")
-    return "size"
-
-
 def _buffer(
-    program: HostProgram,
     wrapper: HostFunction,
     param: Param,
     templates: tuple[dict[str, str], ...],
     whole: str,
     symbol: str,
+    known: bool,
 ) -> Buffer | str:
     """The buffer behind a pointer parameter, or why there is none."""
     kinds = set()
@@ -224,7 +228,7 @@ def _buffer(
         kinds.add(types.KINDS.get(ctype, ctype))
     role = "in" if param.const else "inout"
     if kinds & _INDEX_KINDS:
-        if param.const:
+        if param.const and not known:
             return f"index-like pointer '{param.name}' needs a fill rule: add // @dice fill({param.name}=int[0,{symbol}))"
         return Buffer(param.name, role, whole, Fill("int", "0", "100"))
     if kinds & {"bool"}:
