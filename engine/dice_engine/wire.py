@@ -214,7 +214,10 @@ def decode(body: bytes) -> Message:
 
 
 def pack_frame(data: dict[str, Any]) -> bytes:
-    body = msgpack.packb(data)
+    try:
+        body = msgpack.packb(data)
+    except (UnicodeEncodeError, OverflowError, ValueError) as error:
+        raise WireError(f"a message that cannot be packed: {error}") from None
     assert body is not None
     if len(body) > MAX_FRAME:
         raise WireError(f"a message of {len(body)} bytes is over the limit of {MAX_FRAME}")
