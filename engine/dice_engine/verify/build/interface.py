@@ -18,12 +18,34 @@ class InfraError(Exception):
     """The machine cannot build or run (no compiler, no driver, full disk): never the source's fault."""
 
 
+_STICKY = frozenset(
+    f"cudaError{name}"
+    for name in (
+        "IllegalAddress",
+        "LaunchFailure",
+        "LaunchTimeout",
+        "Assert",
+        "HardwareStackError",
+        "IllegalInstruction",
+        "MisalignedAddress",
+        "InvalidAddressSpace",
+        "InvalidPc",
+        "ECCUncorrectable",
+    )
+)
+
+
 class LaunchError(Exception):
     """A launch failed. ``name`` is the CUDA error's name (``cudaErrorInvalidConfiguration``...)."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(f"{name}: {message}")
         self.name = name
+
+    @property
+    def sticky(self) -> bool:
+        """The CUDA context is lost: every later call in this process fails too, only a new process helps."""
+        return self.name in _STICKY
 
 
 Dim3 = tuple[int, int, int]

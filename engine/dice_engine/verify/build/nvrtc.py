@@ -1,0 +1,353 @@
+"""Device code to cubin by NVRTC, in milliseconds: no toolkit and no host compiler needed.
+
+``build_cubin`` compiles and needs no GPU; ``build_nvrtc`` also loads the result for launches through the driver API.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dice_engine.verify.build import cuda_driver
+from dice_engine.verify.build.cuda_driver import Function, KernelResources, LoadedCubin, PreparedLaunch
+from dice_engine.verify.build.device_source import DeviceSource
+from dice_engine.verify.build.interface import BuildError, Dim3, InfraError
+from dice_engine.verify.build.launch_args import pack
+
+Instance = tuple[str, tuple[str, ...]]
+"""A kernel and its template arguments: ``("row_peak", ("float", "4"))``."""
+
+TORCH_FLAGS = (
+    "-D__CUDA_NO_HALF_OPERATORS__",
+    "-D__CUDA_NO_HALF_CONVERSIONS__",
+    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+)
+"""What torch's extension builder defines: give these for sources that users build by ``load_inline``."""
+
+_FILE = "kernel.cu"
+_SHIM = Path(__file__).parent / "nvrtc_shim"
+_HOST_ONLY = re.compile(
+    r"cannot open source file \"([^\"]+)\"|(?:namespace|identifier|name) \"?(?:at|c10|torch|thrust)\b",
+    re.IGNORECASE,
+)
+_MORE_STD = re.compile(r'namespace "std(::\w+)?" has no')
+
+
+class NeedsToolkit(BuildError):
+    """NVRTC does not understand the source but nvcc may: it uses headers or host libraries that NVRTC lacks."""
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """Compiled device code. ``names``: the mangled name of each instance; ``resources`` by the same key."""
+
+    data: bytes
+    arch: str
+    names: dict[Instance, str]
+    resources: dict[Instance, KernelResources]
+    log: str
+    seconds: float
+
+
+@functools.cache
+def nvrtc() -> Any:
+    """The module ``cuda.bindings.nvrtc`` with its library loaded. Raises InfraError where NVRTC is missing."""
+    try:
+        from cuda.bindings import nvrtc as module
+    except ImportError:
+        raise InfraError("the package cuda-bindings is missing: pip install 'dice-ls[engine]'") from None
+    _load_builtins()
+    try:
+        status, _, _ = module.nvrtcVersion()
+    except Exception:  # cuda.pathfinder's own exception types differ between versions
+        raise InfraError(
+            "NVRTC is not installed: pip install nvidia-cuda-nvrtc, or a torch with CUDA"
+        ) from None
+    if int(status) != 0:
+        raise InfraError(f"NVRTC does not start: {status.name}")
+    return module
+
+
+def _load_builtins() -> None:
+    """NVRTC opens its builtins library by name only, so it must be in the process already when it is off the path."""
+    places = [p / "lib" for p in _nvidia_packages()]
+    places += [home / sub for home in _cuda_homes() for sub in ("lib64", "lib", "targets/x86_64-linux/lib")]
+    for place in places:
+        # One folder only: builtins of another NVRTC version would be refused.
+        found = [f for f in sorted(place.glob("libnvrtc-builtins.so*")) if "alt" not in f.name]
+        for library in found:
+            try:
+                ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+            except OSError:
+                continue
+        if found:
+            return
+
+
+def _nvidia_packages() -> list[Path]:
+    """Folders of NVIDIA's wheels: ``site-packages/nvidia/cu13``, ``.../cuda_nvrtc``."""
+    spec = importlib.util.find_spec("nvidia")
+    roots = list(spec.submodule_search_locations or ()) if spec else []
+    return [child for root in roots for child in sorted(Path(root).iterdir()) if child.is_dir()]
+
+
+def _cuda_homes() -> list[Path]:
+    named = [os.environ[key] for key in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(key)]
+    nvcc = shutil.which("nvcc")
+    if nvcc:
+        named.append(str(Path(nvcc).resolve().parent.parent))
+    named.append("/usr/local/cuda")
+    return [home for home in dict.fromkeys(map(Path, named)) if home.is_dir()]
+
+
+@functools.cache
+def include_paths() -> tuple[Path, ...]:
+    """Where NVRTC finds headers: ours first (NVRTC has most of the toolkit's built in), then the first CUDA's."""
+    candidates = [p / "include" for p in _nvidia_packages()] + [home / "include" for home in _cuda_homes()]
+    toolkit = [p for p in candidates if (p / "cuda_fp16.h").is_file()][:1]
+    cccl = [p / "cccl" for p in candidates if (p / "cccl/cuda/std").is_dir()]
+    cccl += [p for p in candidates if (p / "cuda/std").is_dir()]
+    return (_SHIM, *toolkit, *cccl[:1])
+
+
+@functools.cache
+def _cccl_cstdint() -> str | None:
+    """CCCL's <cuda/std/cstdint> with the 64-bit types as nvcc on Linux has them (long), or None without CCCL."""
+    for path in include_paths():
+        header = path / "cuda/std/cstdint"
+        if header.is_file():
+            text = header.read_text()
+            text = re.sub(r"(u?int64_t\s*=\s*(?:un)?signed long) long;", r"\1;", text)
+            return re.sub(r"(typedef (?:un)?signed long) long(\s+u?int64_t;)", r"\1\2", text)
+    return None
+
+
+def expression(source: DeviceSource, instance: Instance) -> str:
+    """The C++ name expression of an instance: ``ns::row_peak<float, 4>``."""
+    kernel, arguments = instance
+    declared = source.kernels.get(kernel)
+    name = source.qualified(kernel)
+    if arguments or (declared is not None and declared.template_params):
+        return f"{name}<{', '.join(arguments)}>"
+    return name
+
+
+def build_cubin(
+    source: DeviceSource,
+    arch: str,
+    instantiations: Iterable[Instance] = (),
+    extra_flags: Sequence[str] = (),
+) -> Cubin:
+    """Compile to a cubin for ``arch`` (``sm_90``); needs no GPU.
+
+    All kernels without template parameters are compiled, and the given instances of the others. Raises BuildError,
+    its subclass NeedsToolkit where nvcc may succeed, or InfraError.
+    """
+    asked = tuple(dict.fromkeys((kernel, tuple(arguments)) for kernel, arguments in instantiations))
+    plain = [(name, ()) for name, decl in source.kernels.items() if not decl.template_params]
+    offered = [instance for instance in plain if instance not in asked]
+    start = time.perf_counter()
+    while True:
+        names = {instance: expression(source, instance) for instance in (*asked, *offered)}
+        result = _compile(source.text, arch, list(names.values()), extra_flags)
+        if result.cubin is None and _MORE_STD.search(result.log) and _cccl_cstdint() is not None:
+            result = _compile(source.text, arch, list(names.values()), ["-DDICE_FULL_STD", *extra_flags])
+        unknown = _unknown_names(result.log, list(names)) if result.cubin is None else []
+        if not unknown or any(instance in asked for instance in unknown):
+            break
+        # A kernel of a branch that the preprocessor leaves out: nobody asked for it.
+        offered = [instance for instance in offered if instance not in unknown]
+    seconds = time.perf_counter() - start
+    log = clean_log(result.log)
+    if result.cubin is None:
+        kind = NeedsToolkit if _HOST_ONLY.search(result.log) else BuildError
+        raise kind(_first_error(log), log)
+    lowered = {instance: result.lowered[text] for instance, text in names.items()}
+    measured = cuda_driver.parse_ptxas(result.log)
+    resources = {instance: measured[name] for instance, name in lowered.items() if name in measured}
+    return Cubin(result.cubin, arch, lowered, resources, log, seconds)
+
+
+@dataclass
+class _Compiled:
+    cubin: bytes | None
+    log: str
+    lowered: dict[str, str] = field(default_factory=dict)
+
+
+def _compile(text: str, arch: str, names: list[str], extra_flags: Sequence[str]) -> _Compiled:
+    api = nvrtc()
+    prelude = "#include <dice_prelude.h>\n"
+    if "std::" in text:
+        prelude += "#include <dice_std.h>\n"
+    full = f'{prelude}#line 1 "{_FILE}"\n{text}\n'
+    options = [f"--gpu-architecture={arch}", "--std=c++17", "--device-as-default-execution-space"]
+    # 47: CCCL defines the limits that our prelude has defined already.
+    options += ["--ptxas-options=-v", "--diag-suppress=47"]
+    options += [*(f"--include-path={p}" for p in include_paths()), *extra_flags]
+    cstdint = _cccl_cstdint()
+    headers = [] if cstdint is None else [cstdint.encode()]
+    created = api.nvrtcCreateProgram(
+        full.encode(), _FILE.encode(), len(headers), headers, [b"cuda/std/cstdint"][: len(headers)]
+    )
+    program = _done(created, "create a program")
+    try:
+        for name in names:
+            _done(api.nvrtcAddNameExpression(program, name.encode()), f"name {name}")
+        (status,) = api.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
+        log = _text(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program).decode(errors="replace")
+        if int(status) == int(api.nvrtcResult.NVRTC_ERROR_COMPILATION):
+            return _Compiled(None, log)
+        if int(status) == int(api.nvrtcResult.NVRTC_ERROR_INVALID_OPTION):
+            raise InfraError(f"NVRTC refuses its options for {arch}: {log.strip() or status.name}")
+        _done((status,), "compile")
+        lowered = {
+            n: _done(api.nvrtcGetLoweredName(program, n.encode()), f"find {n}").decode() for n in names
+        }
+        return _Compiled(_text(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN, program, cut=False), log, lowered)
+    finally:
+        api.nvrtcDestroyProgram(program)
+
+
+def _done(result: tuple[Any, ...], doing: str) -> Any:
+    status, *values = result
+    if int(status) != 0:
+        raise InfraError(f"NVRTC failed to {doing}: {status.name}")
+    return values[0] if values else None
+
+
+def _text(size_of: Any, get: Any, program: Any, cut: bool = True) -> bytes:
+    buffer = b" " * _done(size_of(program), "give the size of its output")
+    _done(get(program, buffer), "give its output")
+    return buffer.rstrip(b"\0 \n") if cut else buffer
+
+
+def _unknown_names(log: str, instances: list[Instance]) -> list[Instance]:
+    """Instances whose name expression is all that is wrong with the source; empty when there are other errors."""
+    lines = re.findall(r"^(\S+?)\((\d+)\): (?:catastrophic )?error", log, re.MULTILINE)
+    if not lines or any(file != "__nv_name_map" for file, _ in lines):
+        return []
+    numbers = {int(number) for _, number in lines}
+    return [instance for number, instance in enumerate(instances, 1) if number in numbers]
+
+
+def clean_log(log: str) -> str:
+    """The compiler's words for the user: own lines and paths made short, ptxas statistics and hints removed."""
+    for path in include_paths():
+        log = log.replace(f"{path}/", "")
+    kept = [
+        line
+        for line in log.splitlines()
+        if not line.startswith(("ptxas info", "ptxas         .", "Remark: The warnings can be suppressed"))
+    ]
+    text = re.sub(r"__nv_name_map\(\d+\)", _FILE, "\n".join(kept))
+    text = re.sub(r"^ *#pragma nv_mangled_name.*\n *\^\n?", "", text, flags=re.MULTILINE)
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+def _first_error(log: str) -> str:
+    match = re.search(r"^.*\berror\b.*$", log, re.MULTILINE)
+    return match.group().strip() if match else "the device code does not compile"
+
+
+class NvrtcModule:
+    """Kernels on the GPU, ready to launch: the DeviceModule of this backend.
+
+    An instance that was not asked for at build time is compiled at its first use, as a module of its own: its
+    ``__device__`` variables are then not those of the others.
+    """
+
+    backend = "nvrtc"
+
+    def __init__(self, source: DeviceSource, cubin: Cubin, extra_flags: Sequence[str] = ()) -> None:
+        self.source = source
+        self.build_seconds = cubin.seconds
+        self.log = cubin.log
+        self._flags = tuple(extra_flags)
+        self._context = cuda_driver.context()
+        self._cubins: list[Cubin] = []
+        self._loaded: list[LoadedCubin] = []
+        self._functions: dict[Instance, Function] = {}
+        self._add(cubin)
+
+    def _add(self, cubin: Cubin) -> None:
+        loaded = LoadedCubin(cubin.data, self._context)
+        self._cubins.append(cubin)
+        self._loaded.append(loaded)
+        for instance, mangled in cubin.names.items():
+            self._functions.setdefault(instance, loaded.function(mangled, instance[0]))
+
+    def function(self, kernel: str, template_args: tuple[str, ...] = ()) -> Function:
+        """The loaded kernel; compiled now when it is new. Raises BuildError when it does not compile."""
+        instance = (kernel, tuple(template_args))
+        if instance not in self._functions:
+            cubin = build_cubin(self.source, self._cubins[0].arch, [instance], self._flags)
+            self.build_seconds += cubin.seconds
+            self._add(cubin)
+        return self._functions[instance]
+
+    def prepare(
+        self,
+        kernel: str,
+        template_args: tuple[str, ...],
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        args: Sequence[int | float],
+    ) -> PreparedLaunch:
+        """The launch with its arguments packed: call the result to enqueue it, as often as wanted."""
+        function = self.function(kernel, template_args)
+        values = pack(self.source.kernels[kernel], template_args, args, self.source.aliases)
+        return function.prepare(grid, block, shared, values)
+
+    def launch(
+        self,
+        kernel: str,
+        template_args: tuple[str, ...],
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        args: Sequence[int | float],
+    ) -> None:
+        """Enqueue ``kernel`` on torch's current stream; errors as DeviceModule.launch says."""
+        self.prepare(kernel, template_args, grid, block, shared, args)()
+
+    def synchronize(self) -> None:
+        """Wait for the GPU; LaunchError, whose ``sticky`` says when the process is lost, for a kernel that failed."""
+        self._context.synchronize()
+
+    def symbol(self, name: str) -> tuple[int, int]:
+        """Device address and bytes of the ``__device__`` or ``__constant__`` variable with this mangled name."""
+        return self._loaded[0].symbol(name)
+
+    def report(self) -> dict[Instance, KernelResources]:
+        """Registers, spills and shared memory of every compiled kernel."""
+        return {instance: found for cubin in self._cubins for instance, found in cubin.resources.items()}
+
+    def close(self) -> None:
+        for loaded in self._loaded:
+            loaded.close()
+
+
+def build_nvrtc(
+    source: DeviceSource,
+    instantiations: Iterable[Instance] = (),
+    arch: str | None = None,
+    extra_flags: Sequence[str] = (),
+) -> NvrtcModule:
+    """Compile for this machine's GPU and load: a DeviceModule with NVRTC's extras.
+
+    Raises BuildError (NeedsToolkit where nvcc may understand the source) or InfraError (no driver, no NVRTC).
+    """
+    target = arch or cuda_driver.context().arch
+    return NvrtcModule(source, build_cubin(source, target, instantiations, extra_flags), extra_flags)

@@ -1,0 +1,1 @@
+// NVRTC has the device half of this header built in; the host half is not built here.
