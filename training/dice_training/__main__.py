@@ -1,0 +1,29 @@
+"""``python -m dice_training cuke|train|eval ...``: dispatches, importing only what the command needs."""
+
+from __future__ import annotations
+
+import sys
+
+_USE = "usage: python -m dice_training {cuke,train,eval} ..."
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = sys.argv[1:] if argv is None else argv
+    if not args or args[0] in ("-h", "--help"):
+        print(_USE)
+        return 0 if args else 2
+    command, rest = args[0], args[1:]
+    if command == "cuke":
+        from dice_training.cuke.cli import main as run
+    elif command == "train":
+        from dice_training.train_cli import main as run
+    elif command == "eval":
+        from dice_training.evaluate.cli import main as run
+    else:
+        print(f"error: unknown command {command!r}; {_USE}", file=sys.stderr)
+        return 2
+    return run(rest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

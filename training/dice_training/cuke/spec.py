@@ -1,0 +1,253 @@
+"""A specification: what one sample computes, on which shapes, with which names. Everything else is writing."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dice_training.cuke.numeric import tame
+from dice_training.cuke.ops import OPS, Op
+from dice_training.cuke.row_ops import ROW_OPS, RowOp
+
+TEST_PERCENT = 4
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A scalar argument: a literal, or (``name`` given) an argument of the module's constructor."""
+
+    value: float
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor beside the main one: of the same shape (``full``) or one value for each column (``vec``)."""
+
+    name: str
+    layout: Literal["full", "vec"]
+    origin: Literal["input", "param"]
+
+
+@dataclass(frozen=True)
+class Step:
+    op: str
+    scalars: tuple[Scalar, ...] = ()
+    operands: tuple[Operand, ...] = ()
+
+    @property
+    def definition(self) -> Op:
+        return OPS[self.op]
+
+
+@dataclass(frozen=True)
+class RowStep:
+    op: str
+    keepdim: bool = False
+    eps: float | None = None
+    affine: tuple[Operand, ...] = ()
+
+    @property
+    def definition(self) -> RowOp:
+        return ROW_OPS[self.op]
+
+
+@dataclass(frozen=True)
+class Spec:
+    shape: tuple[int, ...]
+    axis: int
+    """The row operator's dimension, counted from 0."""
+    fill: Literal["randn", "rand"]
+    x: str
+    before: tuple[Step, ...]
+    row: RowStep | None
+    after: tuple[Step, ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.before + self.after
+
+    @property
+    def family(self) -> str:
+        return family_of([s.op for s in self.steps], self.row.op if self.row else None)
+
+    @property
+    def reduces(self) -> bool:
+        return self.row is not None and not self.row.definition.maps
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """All further tensors, inputs first, in order of use."""
+        found: dict[str, Operand] = {}
+        for step in self.before:
+            found.update({o.name: o for o in step.operands})
+        if self.row:
+            found.update({o.name: o for o in self.row.affine})
+        for step in self.after:
+            found.update({o.name: o for o in step.operands})
+        return tuple(sorted(found.values(), key=lambda o: o.origin != "input"))
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """Scalars that are arguments of the constructor, in order of use."""
+        found = {s.name: s for step in self.steps for s in step.scalars if s.name}
+        return tuple(found.values())
+
+    @property
+    def width(self) -> int:
+        """Length of the last dimension: what ``vec`` operands are indexed by."""
+        return self.shape[-1]
+
+
+def family_of(ops: list[str], row: str | None) -> str:
+    return "+".join(sorted(ops)) + (f"|{row}" if row else "")
+
+
+def is_test(family: str) -> bool:
+    """Whether a family of op combinations is held out. Single operators always train, so that each one is seen."""
+    ops, _, row = family.partition("|")
+    if len([o for o in ops.split("+") if o]) + bool(row) <= 1:
+        return False
+    digest = hashlib.blake2b(family.encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big") % 100 < TEST_PERCENT
+
+
+_X_NAMES = ("x", "x", "x", "x", "input", "inp", "a", "inputs", "data", "feat", "t", "hidden")
+_FULL_NAMES = ("y", "other", "z", "residual", "target", "mask_values", "b", "skip", "u", "w")
+_VEC_NAMES = ("bias", "scale", "weight", "gamma", "shift", "beta", "row_scale", "offsets", "gain")
+_UNARY = tuple(o for o in OPS.values() if not o.operands)
+_BINARY = tuple(o for o in OPS.values() if o.operands)
+_UNARY_WEIGHTS = tuple(o.weight for o in _UNARY)
+_BINARY_WEIGHTS = tuple(o.weight for o in _BINARY)
+_ROWS = tuple(ROW_OPS.values())
+_ROW_WEIGHTS = tuple(r.weight for r in _ROWS)
+_WIDTHS = (16, 32, 48, 64, 100, 128, 256, 384, 500, 512, 768, 1000, 1024, 2048, 4096, 10, 5, 33, 77)
+_WIDTH_WEIGHTS = (2, 3, 1, 5, 2, 6, 7, 1, 1, 6, 3, 2, 6, 3, 2, 2, 1, 1, 1)
+_BATCHES = (1, 2, 4, 8, 10, 16, 32, 64, 100, 128, 256, 512, 7)
+_BATCH_WEIGHTS = (1, 2, 3, 4, 2, 7, 7, 6, 1, 7, 3, 1, 1)
+_MIDDLES = (2, 3, 4, 6, 8, 10, 12, 16, 20, 32, 64)
+
+
+class _Names:
+    """Names handed out once each."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.used: set[str] = set()
+
+    def take(self, pool: tuple[str, ...]) -> str:
+        free = [n for n in pool if n not in self.used]
+        name = (
+            self.rng.choice(free)
+            if free
+            else next(f"{pool[0]}{i}" for i in range(2, 99) if f"{pool[0]}{i}" not in self.used)
+        )
+        self.used.add(name)
+        return name
+
+
+def _shape(rng: random.Random, limit: int) -> tuple[int, ...]:
+    rank = rng.choices((1, 2, 3, 4), (1, 14, 4, 3))[0]
+    while True:
+        width = rng.choices(_WIDTHS, _WIDTH_WEIGHTS)[0]
+        if rank == 1:
+            shape: tuple[int, ...] = (width,)
+        else:
+            middle = tuple(rng.choice(_MIDDLES) for _ in range(rank - 2))
+            shape = (rng.choices(_BATCHES, _BATCH_WEIGHTS)[0], *middle, width)
+        size = 1
+        for s in shape:
+            size *= s
+        if size <= limit and size > 1:
+            return shape
+
+
+def _scalars(rng: random.Random, op: Op, names: _Names, named: float) -> tuple[Scalar, ...]:
+    values = []
+    for pool, choices in op.args:
+        name = names.take(pool) if rng.random() < named else None
+        values.append(Scalar(rng.choice(choices), name))
+    return tuple(values)
+
+
+def random_spec(rng: random.Random, max_elements: int = 1 << 20) -> Spec:
+    """One specification whose numbers stay tame (see ``numeric.tame``)."""
+    while True:
+        spec = _draw(rng, max_elements)
+        if spec is not None and tame(spec):
+            return spec
+
+
+def _draw(rng: random.Random, max_elements: int) -> Spec | None:
+    names = _Names(rng)
+    x = names.take(_X_NAMES)
+    with_row = rng.random() < 0.5
+    shape = _shape(rng, max_elements)
+    if with_row and len(shape) < 2:
+        return None
+    named = rng.choice((0.0, 0.0, 0.5, 1.0))
+    binary = rng.choice((0.0, 0.0, 0.25, 0.5))
+    shared: list[Operand] = []
+
+    def operand(vec_ok: bool) -> Operand:
+        if shared and rng.random() < 0.1:
+            return rng.choice(shared)
+        if vec_ok and len(shape) > 1 and rng.random() < 0.45:
+            made = Operand(names.take(_VEC_NAMES), "vec", "param" if rng.random() < 0.75 else "input")
+        else:
+            made = Operand(names.take(_FULL_NAMES), "full", "input")
+        shared.append(made)
+        return made
+
+    def chain(length: int, exact: bool, tensors: bool) -> tuple[list[Step], bool]:
+        steps: list[Step] = []
+        for _ in range(length):
+            two = tensors and rng.random() < binary
+            op = rng.choices(_BINARY, _BINARY_WEIGHTS)[0] if two else rng.choices(_UNARY, _UNARY_WEIGHTS)[0]
+            if (op.jumps and not exact) or (steps and steps[-1].op == op.name):
+                continue
+            exact = exact and op.keeps_exact
+            steps.append(
+                Step(
+                    op.name, _scalars(rng, op, names, named), tuple(operand(True) for _ in range(op.operands))
+                )
+            )
+        return steps, exact
+
+    if not with_row:
+        steps, _ = chain(rng.choices((1, 2, 3, 4, 5), (3, 5, 5, 3, 1))[0], True, True)
+        return Spec(shape, len(shape) - 1, _fill(rng), x, tuple(steps), None, ()) if steps else None
+    before, exact = chain(rng.choices((0, 1, 2, 3), (5, 5, 3, 1))[0], True, True)
+    row = rng.choices(_ROWS, _ROW_WEIGHTS)[0]
+    if row.special.startswith("arg") and not exact:
+        return None
+    axis = len(shape) - 1
+    after, _ = chain(rng.choices((0, 1, 2), (6, 4, 1))[0], False, row.maps)
+    if row.special.startswith("arg"):
+        after = []
+    if row.special == "cumsum":
+        after = []
+    affine = tuple(
+        Operand(role if role not in names.used else names.take((f"norm_{role}",)), "vec", "param")
+        for role in row.affine
+    )
+    names.used.update(o.name for o in affine)
+    step = RowStep(
+        row.name, not row.maps and rng.random() < 0.3, rng.choice(row.eps) if row.eps else None, affine
+    )
+    return Spec(shape, axis, _fill(rng), x, tuple(before), step, tuple(after))
+
+
+def _fill(rng: random.Random) -> Literal["randn", "rand"]:
+    return "rand" if rng.random() < 0.2 else "randn"
+
+
+def without_names(spec: Spec) -> Spec:
+    """The same computation with literals where the module took constructor arguments."""
+
+    def plain(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        return tuple(replace(s, scalars=tuple(Scalar(c.value) for c in s.scalars)) for s in steps)
+
+    return replace(spec, before=plain(spec.before), after=plain(spec.after))
