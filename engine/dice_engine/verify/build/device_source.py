@@ -33,6 +33,8 @@ class DeviceSource:
     """Kernel name -> its named enclosing namespaces (``a::b``); absent at file scope."""
     aliases: dict[str, str] = field(default_factory=dict)
     """Simple type aliases and enums: ``using real = float`` gives ``{"real": "float"}``, an enum its integer type."""
+    dropped: tuple[str, ...] = ()
+    """Headers that were left out (``torch/extension.h``): they also declared standard names that kernels may use."""
 
     def qualified(self, kernel: str) -> str:
         """The name to use at file scope: ``a::b::kernel``."""
@@ -142,18 +144,36 @@ def split(source: str) -> DeviceSource:
     for item in items:
         if item.role == "host":
             _blank(pieces, item.tokens[0].start, item.tokens[-1].end, item.tokens)
+    dropped = []
     for token in tokens:
         if token.kind == "pp" and directive_name(token.text) == "include":
             header = re.search(r'[<"]([^>"]+)[>"]', token.text)
             if header and _HEADERS_DROPPED.match(header.group(1)):
                 _blank(pieces, token.start, token.end, ())
+                dropped.append(header.group(1))
     namespaces = {i.kernel: "::".join(filter(None, i.namespace)) for i in items if i.kernel}
     return DeviceSource(
         "".join(pieces),
         declarations(source).kernels,
         {name: path for name, path in namespaces.items() if path},
         _aliases(items, macros),
+        tuple(dropped),
     )
+
+
+def declared_bodies(text: str) -> dict[str, set[str]]:
+    """Name of each function, type or variable that ``text`` declares -> the words in its declaration."""
+    tokens = live_tokens(tokenize(text))
+    bodies: dict[str, set[str]] = {}
+    for item in _items(tokens, 0, len(tokens), (), read_macros(tokens)):
+        head, is_function = _head(item.tokens)
+        name = _kernel_name(head) if is_function else None
+        words = {t.text for t in item.tokens if t.kind == "id"}
+        for declared in (
+            [name] if name else _declared(head if is_function else [*head, *item.tokens[len(head) :][:1]])
+        ):
+            bodies[declared] = bodies.get(declared, set()) | words
+    return bodies
 
 
 def _aliases(items: list[_Item], macros: dict[str, tuple[bool, str]]) -> dict[str, str]:

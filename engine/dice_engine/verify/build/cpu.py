@@ -1,0 +1,248 @@
+"""The CPU backend: kernels as ordinary C++ through g++ and a shim, for machines without a GPU and for finding races.
+
+Kernels that never wait run as plain loops over threads; kernels with barriers or warp operations run one fiber for each
+thread of a block. Blocks run one after another. The order of blocks and threads can be changed: a result that
+depends on it is a race.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from dice_engine.verify.build.cpu_text import cpu_text, waiting_kernels
+from dice_engine.verify.build.device_source import DeviceSource
+from dice_engine.verify.build.interface import BuildError, Dim3, InfraError, LaunchError
+
+Instantiation = tuple[str, tuple[str, ...]]
+Order = Literal["forward", "reverse", "shuffled"]
+
+SHIM = Path(__file__).parent / "cpu_shim"
+MAX_SHARED = 227 * 1024
+"""Bytes of dynamic shared memory a block may ask for: the largest of today's GPUs."""
+_FLAGS = (
+    "-std=c++17",
+    "-O2",
+    "-w",
+    "-fPIC",
+    "-shared",
+    "-fvisibility=hidden",
+    "-fno-strict-aliasing",  # float4 loads from float pointers are everyday CUDA
+    "-fwrapv",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-plt",
+    "-fdiagnostics-color=never",
+    "-fmax-errors=8",
+    "-Wl,-z,defs",
+    "-Wl,-Bsymbolic",
+)
+_COMPILE_LIMIT_S = 120
+_ORDERS: dict[Order, int] = {"forward": 0, "reverse": 1, "shuffled": 2}
+_FAILURES = {
+    1: "cudaErrorLaunchFailure",
+    2: "cudaErrorAssert",
+    3: "cudaErrorLaunchFailure",
+    5: "cudaErrorMemoryAllocation",
+}
+
+
+class _Arg(ctypes.Structure):
+    _fields_ = (("whole", ctypes.c_longlong), ("real", ctypes.c_double))
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("args", ctypes.POINTER(_Arg)),
+    )
+
+
+class CpuModule:
+    """Kernels built for the CPU; a DeviceModule. Shared objects load at the first launch, in the launching process."""
+
+    backend = "cpu"
+
+    def __init__(self, source: DeviceSource, workdir: Path, compiler: str) -> None:
+        self.build_seconds = 0.0
+        self.log = ""
+        self._source = source
+        self._text = cpu_text(source)
+        self._waiting = waiting_kernels(source)
+        self._workdir = workdir
+        self._compiler = compiler
+        self._launchers: dict[Instantiation, tuple[Path, str]] = {}
+        self._libraries: dict[Path, ctypes.CDLL] = {}
+        self._order: tuple[int, int] = (0, 0)
+
+    def build(self, instantiations: Sequence[Instantiation]) -> None:
+        """Compile launchers for ``instantiations``; raises BuildError with lines of the user's file."""
+        started = time.perf_counter()
+        names = {instantiation: f"dice_launch_{i}" for i, instantiation in enumerate(instantiations)}
+        launchers = "\n".join(self._launcher(kernel, args, name) for (kernel, args), name in names.items())
+        unit = (
+            f'#include "dice/cuda.h"\n#line 1 "kernel.cu"\n{self._text}\n#line 1 "launchers"\n{launchers}\n'
+        )
+        stem = self._workdir / f"cpu-{hashlib.sha256(unit.encode()).hexdigest()[:24]}"
+        library = stem.with_suffix(".so")
+        if not library.exists():
+            self._compile(unit, stem, library)
+        self._launchers |= {instantiation: (library, name) for instantiation, name in names.items()}
+        self.build_seconds += time.perf_counter() - started
+
+    def set_order(self, kind: Order, seed: int = 0) -> None:
+        """The order in which later launches visit blocks and threads; ``seed`` picks one of the shuffled orders."""
+        self._order = (_ORDERS[kind], seed)
+
+    def launch(
+        self,
+        kernel: str,
+        template_args: tuple[str, ...],
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        args: Sequence[int | float],
+    ) -> None:
+        """Run a kernel to its end; see DeviceModule.launch. A failure of the running kernel is raised here too."""
+        decl = self._source.kernels.get(kernel)
+        if decl is None:
+            raise LaunchError("cudaErrorInvalidDeviceFunction", f"no kernel named {kernel} in the source")
+        if len(args) != len(decl.params):
+            raise LaunchError(
+                "cudaErrorInvalidValue", f"kernel {kernel} has {len(decl.params)} parameters, got {len(args)}"
+            )
+        check_configuration(grid, block, shared)
+        if (kernel, template_args) not in self._launchers:
+            self.build([(kernel, template_args)])
+        library, name = self._launchers[kernel, template_args]
+        loaded = self._load(library)
+        loaded.dice_set_order(*self._order)
+        values = (_Arg * max(len(args), 1))(*(_argument(value) for value in args))
+        call = _Launch((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), shared, values)
+        code = getattr(loaded, name)(ctypes.byref(call))
+        if code:
+            text = loaded.dice_error_text().decode(errors="replace")
+            if code not in _FAILURES:
+                raise InfraError(f"CPU backend, kernel {kernel}: {text}; please report this kernel")
+            raise LaunchError(_FAILURES[code], f"kernel {kernel}: {text}")
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: launches have ended when they return."""
+
+    def _launcher(self, kernel: str, template_args: tuple[str, ...], name: str) -> str:
+        if kernel not in self._source.kernels:
+            raise BuildError(f"no kernel named {kernel} in the source")
+        arguments = f"<{', '.join(template_args)}>" if template_args else ""
+        fibers = "true" if kernel in self._waiting else "false"
+        return f"DICE_LAUNCHER({name}, {fibers}, {self._source.qualified(kernel)}{arguments})"
+
+    def _compile(self, unit: str, stem: Path, library: Path) -> None:
+        code = stem.with_suffix(".cpp")
+        partial = stem.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            self._workdir.mkdir(parents=True, exist_ok=True)
+            code.write_text(unit)
+            command = [self._compiler, *_FLAGS, f"-I{SHIM}", str(code), "-o", str(partial)]
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_COMPILE_LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            partial.unlink(missing_ok=True)
+            raise BuildError(f"g++ needed more than {_COMPILE_LIMIT_S} s for this source") from None
+        except OSError as error:
+            raise InfraError(f"cannot build in {self._workdir}: {error.strerror}") from error
+        if done.returncode:
+            partial.unlink(missing_ok=True)
+            log = clean_log(done.stderr, self._workdir)
+            if done.returncode < 0 or "No space left on device" in log or "Killed signal" in log:
+                raise InfraError(
+                    f"g++ did not finish: {log.strip().splitlines()[-1] if log.strip() else 'killed'}"
+                )
+            first = next(
+                (line for line in log.splitlines() if "error" in line or "undefined" in line), "g++ failed"
+            )
+            raise BuildError(first, log)
+        partial.replace(library)
+
+    def _load(self, library: Path) -> ctypes.CDLL:
+        if library not in self._libraries:
+            try:
+                loaded = ctypes.CDLL(str(library.resolve()))
+            except OSError as error:
+                raise InfraError(f"cannot load the built kernel: {error}") from error
+            loaded.dice_set_order.argtypes = (ctypes.c_int, ctypes.c_ulonglong)
+            loaded.dice_error_text.restype = ctypes.c_char_p
+            self._libraries[library] = loaded
+        return self._libraries[library]
+
+
+def build_cpu(source: DeviceSource, workdir: Path, instantiations: Iterable[Instantiation] = ()) -> CpuModule:
+    """Build kernels of ``source`` in ``workdir`` (made if missing; its files must outlive the module).
+
+    Without ``instantiations``: every kernel that is no template, and the explicit instantiations of those that are.
+    Raises BuildError when the source does not compile, InfraError when there is no g++.
+    """
+    compiler = shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
+    if compiler is None:
+        raise InfraError("no C++ compiler found for the CPU backend: install g++ (Debian: apt install g++)")
+    module = CpuModule(source, workdir, compiler)
+    wanted = list(dict.fromkeys(instantiations))
+    if not wanted:
+        for name, decl in source.kernels.items():
+            wanted += [(name, args) for args in decl.instantiations] if decl.template_params else [(name, ())]
+    module.build(wanted)
+    return module
+
+
+def check_configuration(grid: Dim3, block: Dim3, shared: int) -> None:
+    """Raise LaunchError, as CUDA would, for a grid, block or dynamic shared memory outside the limits."""
+    limits = (("grid", grid, (2**31 - 1, 65535, 65535)), ("block", block, (1024, 1024, 64)))
+    for what, extent, most in limits:
+        if any(not 0 < size <= limit for size, limit in zip(extent, most, strict=True)):
+            _refuse(f"{what} {extent} is not within 1..{most}")
+    if math.prod(block) > 1024:
+        _refuse(f"a block of {math.prod(block)} threads; at most 1024")
+    if not 0 <= shared <= MAX_SHARED:
+        _refuse(f"{shared} bytes of dynamic shared memory; at most {MAX_SHARED}")
+
+
+def _refuse(detail: str) -> None:
+    raise LaunchError("cudaErrorInvalidConfiguration", f"invalid configuration argument: {detail}")
+
+
+def _argument(value: int | float) -> tuple[int, float]:
+    """An argument as an integer and as a real: the launcher takes the one that the parameter's type asks for."""
+    if isinstance(value, float):
+        return (int(value) if math.isfinite(value) and abs(value) < 2**63 else 0), value
+    whole = int(value) & (2**64 - 1)
+    return whole - 2**64 if whole >> 63 else whole, float(value)
+
+
+def clean_log(log: str, workdir: Path) -> str:
+    """The compiler's words without our paths and without the shim's own lines around an error."""
+    log = log.replace(f"{SHIM}/", "cuda/").replace(f"{workdir.resolve()}/", "").replace(f"{workdir}/", "")
+    log = re.sub(r"cpu-[0-9a-f]{24}\S*?\.cpp(:\d+)*:? ?", "", log)
+    log = re.sub(r"/(?:tmp|var/tmp)/cc\w+\.o: in function `[^']*':\n?", "", log)
+    log = re.sub(r"(?:/usr/bin/ld: )?/(?:tmp|var/tmp)/cc\w+\.o:(?:\S*: )?", "", log)
+    kept = [
+        line
+        for line in log.splitlines()
+        if not line.startswith(("In file included", "                 from", "collect2:"))
+    ]
+    return "\n".join(kept) + "\n" if kept else ""

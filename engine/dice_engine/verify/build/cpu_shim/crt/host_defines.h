@@ -1,0 +1,1 @@
+#include "../dice/cuda.h"

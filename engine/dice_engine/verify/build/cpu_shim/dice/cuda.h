@@ -1,0 +1,24 @@
+// CUDA device code as ordinary C++: included before the user's text in every CPU build.
+#pragma once
+
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "qualifiers.h"
+#include "vectors.h"
+
+#include "execution.h"
+
+#include "atomics.h"
+#include "intrinsics.h"
+#include "warp.h"

@@ -1,0 +1,91 @@
+"""What the device text needs before g++ reads it as C++: shared-memory forms, and which kernels wait for others."""
+
+from __future__ import annotations
+
+import re
+
+from dice_engine.verify.build.device_source import DeviceSource, declared_bodies
+from dice_engine.verify.build.interface import BuildError
+from dice_engine.verify.build.lexer import live_tokens, read_macros, tokenize
+
+_PARENS = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
+_ALIGNED = rf"(?:__align__|alignas|__attribute__|__builtin_align__)\s*{_PARENS}"
+_DYNAMIC_SHARED = re.compile(
+    rf"(?:{_ALIGNED}\s*)?\b(?:extern\s+(?:volatile\s+)?(?:{_ALIGNED}\s*)?__shared__|__shared__\s+extern)\b"
+    rf"([^;{{}}()\[\]=]*(?:{_ALIGNED}[^;{{}}()\[\]=]*)*?)\b(\w+)\s*\[[^\]\n]*\]"
+)
+_WAITS = re.compile(
+    r"__sync\w+|__shfl\w*|__ballot\w*|__any_sync|__all_sync|__activemask|__match\w+|__reduce_\w+_sync"
+    r"|cooperative_groups|this_thread_block|tiled_partition|thread_block\w*|coalesced_\w+|grid_group|this_grid"
+)
+_UNSUPPORTED = {
+    r"asm": "inline PTX assembly",
+    r"cublas\w*": "cuBLAS",
+    r"cudnn\w*": "cuDNN",
+    r"cufft\w*": "cuFFT",
+    r"cusparse\w*": "cuSPARSE",
+    r"thrust": "Thrust",
+    r"cub": "CUB",
+    r"cutlass|cute": "CUTLASS",
+    r"curand\w*": "cuRAND",
+    r"wmma|nvcuda": "wmma (tensor cores)",
+}
+
+
+def cpu_text(source: DeviceSource) -> str:
+    """The device text as C++, line by line. Raises BuildError for what has no CPU form, with its name and line."""
+    text = source.text
+    for token in live_tokens(tokenize(text)):
+        word = token.text if token.kind == "id" else ""
+        if token.kind == "pp":
+            include = re.match(r"#\s*include\s*[<\"](?:nv/)?(\w+)", token.text)
+            word = include.group(1) if include else ""
+            word = {"mma": "wmma"}.get(word, word)
+        for pattern, library in _UNSUPPORTED.items():
+            if (
+                word
+                and re.fullmatch(pattern, word)
+                and (token.kind == "pp" or _scoped(text, token.end, word))
+            ):
+                line = text.count("\n", 0, token.start) + 1
+                raise BuildError(
+                    f"line {line}: {library} is not supported on the CPU backend; verify on a machine with a GPU",
+                    f"kernel.cu:{line}: error: {library} is not supported on the CPU backend",
+                )
+    text = re.sub(r"\b(?:__noinline__|__volatile__)\b", lambda m: " " * len(m.group()), text)
+    text = re.sub(r"\b(?:static\s+__shared__|__shared__\s+static)\b", "__shared__", text)
+    return _DYNAMIC_SHARED.sub(_dynamic_shared, text)
+
+
+def _scoped(text: str, end: int, word: str) -> bool:
+    """Short names (``cub``, ``asm``) mean the library only where they are used as one."""
+    following = text[end:].lstrip()[:2]
+    if word == "asm":
+        return following[:1] in ("(", "v") or text[end:].lstrip().startswith("__volatile__")
+    return word not in ("cub", "cute", "thrust", "cutlass", "wmma", "nvcuda") or following == "::"
+
+
+def _dynamic_shared(match: re.Match[str]) -> str:
+    """``extern __shared__ T name[]`` becomes a pointer to the block's dynamic shared memory; lines stay."""
+    element = " ".join(re.sub(_ALIGNED, " ", match.group(1)).split())
+    if re.search(r"\bextern\s+volatile\b", match.group()):
+        element = f"volatile {element}"
+    lines = "\n" * match.group().count("\n")
+    return f"static {element}* const {match.group(2)} = ({element}*)dice::dynamic_shared{lines}"
+
+
+def waiting_kernels(source: DeviceSource) -> set[str]:
+    """Kernels that may meet a barrier or a warp operation, themselves or in what they call; errs on this side."""
+    macros = {
+        name: set(re.findall(r"\w+", body)) for name, (_, body) in read_macros(tokenize(source.text)).items()
+    }
+    bodies = {**macros, **declared_bodies(source.text)}
+    waiting = {name for name, words in bodies.items() if any(_WAITS.fullmatch(w) for w in words)}
+    changed = bool(waiting)
+    while changed:
+        more = {name for name, words in bodies.items() if name not in waiting and words & waiting}
+        waiting |= more
+        changed = bool(more)
+    known = {name for name in source.kernels if name in bodies}
+    made = set(source.kernels) - known  # by macros: any macro that waits makes them all wait
+    return (waiting & known) | (made if waiting & set(macros) else set())
