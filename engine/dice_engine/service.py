@@ -1,0 +1,110 @@
+"""``dice serve``: the engine process that a user's editors share; it owns the models and the GPU memory."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import sys
+from dataclasses import asdict
+
+from dice_engine.client import EngineClient
+from dice_engine.runtime import EngineError, lock, prepare_dir, socket_dir
+from dice_engine.serving import Service
+
+IDLE_SECONDS = 900.0
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    try:
+        if options.status or options.stop:
+            return asyncio.run(_ask(options))
+        return _serve(options)
+    except EngineError as error:
+        print(f"dice serve: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _serve(options: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    prepare_dir()
+    with lock("engine.lock", wait=False) as held:
+        if not held:
+            print(f"an engine runs already in {socket_dir()}", file=sys.stderr)
+            return 0
+        asyncio.run(_run(options))
+    return 0
+
+
+async def _run(options: argparse.Namespace) -> None:
+    service = Service(options.idle_seconds, options.exit_when_idle)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):  # Windows
+            loop.add_signal_handler(number, service.stop)
+    await service.run()
+
+
+async def _ask(options: argparse.Namespace) -> int:
+    try:
+        client = await EngineClient.connect(start=False)
+    except EngineError as error:
+        if options.json and options.status:
+            print(json.dumps({"running": False}))
+        else:
+            print(f"dice serve: {error}", file=sys.stderr)
+        return 1
+    if options.stop:
+        await client.shutdown()
+        print(json.dumps({"running": False}) if options.json else f"the engine (pid {client.pid}) has ended")
+        return 0
+    try:
+        status = await client.status()
+    finally:
+        await client.close()
+    if options.json:
+        print(json.dumps({"running": True, **asdict(status)}))
+    else:
+        models = ", ".join(status.models) or "none loaded"
+        print(f"engine: pid {status.pid}, dice-ls {status.version}, up {status.uptime_seconds:.0f} s")
+        print(f"device: {status.device}")
+        print(f"models: {models}")
+        print(f"requests: {status.running} running, {status.waiting} waiting; clients: {status.clients}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dice serve", description="Run the engine that a user's editors share."
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--status", action="store_true", help="say what the running engine does")
+    what.add_argument("--stop", action="store_true", help="end the running engine")
+    parser.add_argument(
+        "--idle-seconds",
+        type=_seconds,
+        default=IDLE_SECONDS,
+        help="unload models after this time without work (900)",
+    )
+    parser.add_argument(
+        "--exit-when-idle", action="store_true", help="end after that time too, when no editor is connected"
+    )
+    parser.add_argument("--json", action="store_true", help="print the answer of --status or --stop as JSON")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not number > 0:
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())
