@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -172,13 +173,19 @@ class Trainer:
     def _feed(self, samples: list[Sample]) -> Iterator[Rows]:
         """Batches of packed rows for ever, packed anew in another order each epoch."""
         recipe = self.recipe
-        while True:
-            order = self.rng.permutation(len(samples))
-            rows = pack([samples[i] for i in order], recipe.row_length, recipe.block_size)
-            copies = -(-recipe.batch_rows // len(rows))  # a data set smaller than a batch is repeated
-            rows = _take(rows, np.tile(np.arange(len(rows)), copies))
-            for index in batches(len(rows), recipe.batch_rows, self.rng):
-                yield _take(rows, index)
+
+        def epoch(order: np.ndarray) -> Rows:
+            return pack([samples[i] for i in order], recipe.row_length, recipe.block_size)
+
+        with ThreadPoolExecutor(1) as background:  # the next epoch is packed while this one trains
+            following = background.submit(epoch, self.rng.permutation(len(samples)))
+            while True:
+                rows = following.result()
+                following = background.submit(epoch, self.rng.permutation(len(samples)))
+                copies = -(-recipe.batch_rows // len(rows))  # a data set smaller than a batch is repeated
+                rows = _take(rows, np.tile(np.arange(len(rows)), copies))
+                for index in batches(len(rows), recipe.batch_rows, self.rng):
+                    yield _take(rows, index)
 
     def _step(self, parts: list[Rows], rate: float) -> Tensor:
         answers = max(1, sum(int(part.answer.sum()) for part in parts))
