@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import re
 import sys
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ def runtime_name(driver_name: str) -> str:
 def driver() -> Any:
     """The module ``cuda.bindings.driver``, initialised. Raises InfraError where there is no driver or no GPU."""
     try:
-        from cuda.bindings import driver as module
+        module = importlib.import_module("cuda.bindings.driver")
     except ImportError:
         raise InfraError("the package cuda-bindings is missing: pip install 'dice-ls[engine]'") from None
     try:
@@ -253,8 +254,9 @@ class LoadedCubin:
 
 
 _SPILLS = re.compile(
-    r"Compiling entry function '(?P<name>[^']+)'.*?(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
-    r"(?P<loads>\d+) bytes spill loads.*?Used (?P<registers>\d+) registers(?:.*?(?P<shared>\d+) bytes smem)?",
+    r"Compiling entry function '(?P<name>[^']+)'"
+    r".*?(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
+    r".*?Used (?P<registers>\d+) registers(?:.*?(?P<shared>\d+) bytes smem)?",
     re.DOTALL,
 )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import importlib.util
 import os
 import re
@@ -37,10 +38,12 @@ TORCH_FLAGS = (
 _FILE = "kernel.cu"
 _SHIM = Path(__file__).parent / "nvrtc_shim"
 _HOST_ONLY = re.compile(
-    r"cannot open source file \"([^\"]+)\"|(?:namespace|identifier|name) \"?(?:at|c10|torch|thrust)\b",
-    re.IGNORECASE,
+    r"cannot open source file|^\s.*\b(?:at|c10|torch|thrust|cute|cutlass)::", re.MULTILINE
 )
 _MORE_STD = re.compile(r'namespace "std(::\w+)?" has no')
+_GIVES_CSTDINT = re.compile(r"iostream|fstream|sstream|string|memory|stdexcept|random|chrono|thread|mutex")
+_GIVES_ALL = re.compile(r"(?:torch|ATen|c10|caffe2|pybind11|thrust)/")
+_USES_CCCL = re.compile(r"#\s*include\s*[<\"](?:cooperative_groups|cub/|cuda/)")
 
 
 class NeedsToolkit(BuildError):
@@ -63,7 +66,7 @@ class Cubin:
 def nvrtc() -> Any:
     """The module ``cuda.bindings.nvrtc`` with its library loaded. Raises InfraError where NVRTC is missing."""
     try:
-        from cuda.bindings import nvrtc as module
+        module = importlib.import_module("cuda.bindings.nvrtc")
     except ImportError:
         raise InfraError("the package cuda-bindings is missing: pip install 'dice-ls[engine]'") from None
     _load_builtins()
@@ -159,9 +162,9 @@ def build_cubin(
     start = time.perf_counter()
     while True:
         names = {instance: expression(source, instance) for instance in (*asked, *offered)}
-        result = _compile(source.text, arch, list(names.values()), extra_flags)
+        result = _compile(source, arch, list(names.values()), extra_flags)
         if result.cubin is None and _MORE_STD.search(result.log) and _cccl_cstdint() is not None:
-            result = _compile(source.text, arch, list(names.values()), ["-DDICE_FULL_STD", *extra_flags])
+            result = _compile(source, arch, list(names.values()), ["-DDICE_FULL_STD", *extra_flags])
         unknown = _unknown_names(result.log, list(names)) if result.cubin is None else []
         if not unknown or any(instance in asked for instance in unknown):
             break
@@ -185,20 +188,31 @@ class _Compiled:
     lowered: dict[str, str] = field(default_factory=dict)
 
 
-def _compile(text: str, arch: str, names: list[str], extra_flags: Sequence[str]) -> _Compiled:
+def _standard_names(source: DeviceSource) -> list[str]:
+    """Headers to include first: what nvcc always has, and what the source's dropped headers would have brought."""
+    headers = ["dice_prelude.h"]
+    if "std::" in source.text:
+        headers.append("dice_std.h")
+    everything = _USES_CCCL.search(source.text) or any(map(_GIVES_ALL.match, source.dropped))
+    if everything or any(map(_GIVES_CSTDINT.fullmatch, source.dropped)):
+        headers.append("cstdint")
+    if everything:
+        headers.append("cfloat")
+    return headers
+
+
+def _compile(source: DeviceSource, arch: str, names: list[str], extra_flags: Sequence[str]) -> _Compiled:
     api = nvrtc()
-    prelude = "#include <dice_prelude.h>\n"
-    if "std::" in text:
-        prelude += "#include <dice_std.h>\n"
-    full = f'{prelude}#line 1 "{_FILE}"\n{text}\n'
     options = [f"--gpu-architecture={arch}", "--std=c++17", "--device-as-default-execution-space"]
+    # Included by option, not in the text: a #line directive would keep NVRTC from precompiling headers.
+    options += [f"--pre-include={header}" for header in _standard_names(source)]
     # 47: CCCL defines the limits that our prelude has defined already.
     options += ["--ptxas-options=-v", "--diag-suppress=47"]
     options += [*(f"--include-path={p}" for p in include_paths()), *extra_flags]
     cstdint = _cccl_cstdint()
     headers = [] if cstdint is None else [cstdint.encode()]
     created = api.nvrtcCreateProgram(
-        full.encode(), _FILE.encode(), len(headers), headers, [b"cuda/std/cstdint"][: len(headers)]
+        source.text.encode(), _FILE.encode(), len(headers), headers, [b"cuda/std/cstdint"][: len(headers)]
     )
     program = _done(created, "create a program")
     try:
