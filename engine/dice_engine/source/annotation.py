@@ -25,6 +25,7 @@ from dice_engine.source.annotation_text import (
     suggestion,
 )
 from dice_engine.source.expressions import ExpressionError, evaluate
+from dice_engine.source.host_types import size_of
 from dice_engine.source.plan import Buffer, Fill, Param, Plan, Tolerance
 
 __all__ = ["Annotation", "AnnotationError", "AnnotationErrors"]
@@ -224,7 +225,12 @@ class Annotation:
         for sizes in plan.sizes:
             for binding in plan.templates:
                 numbers = {name: int(value) for name, value in binding.items() if value.isdigit()}
-                symbols = {**sizes, **numbers}
+                bytes_of = {f"sizeof_{name}": size_of(value) for name, value in binding.items()}
+                symbols = {
+                    **sizes,
+                    **numbers,
+                    **{name: size for name, size in bytes_of.items() if size is not None},
+                }
                 grid = [self._value("grid", part, symbols, 1) for part in plan.grid or ()]
                 block = [self._value("block", part, symbols, 1) for part in plan.block or ()]
                 self._value("smem", plan.shared, symbols, 0)
@@ -272,6 +278,24 @@ def _is_integer(param: Param) -> bool:
 
 
 _INTEGERS = frozenset(
-    """int unsigned signed long short char size_t ssize_t ptrdiff_t int8_t int16_t int32_t int64_t
-    uint8_t uint16_t uint32_t uint64_t uint""".split()
+    [
+        "int",
+        "unsigned",
+        "signed",
+        "long",
+        "short",
+        "char",
+        "size_t",
+        "ssize_t",
+        "ptrdiff_t",
+        "int8_t",
+        "int16_t",
+        "int32_t",
+        "int64_t",
+        "uint8_t",
+        "uint16_t",
+        "uint32_t",
+        "uint64_t",
+        "uint",
+    ]
 )

@@ -20,36 +20,13 @@ from dice_engine.source.annotation_text import (
     suggestion,
 )
 from dice_engine.source.expressions import ExpressionError, evaluate
+from dice_engine.source.host_types import size_of
 from dice_engine.source.plan import Buffer, Fill, Tolerance
 
 _FILLS = ("normal", "int", "prefix_sum")
 _BUFFER = re.compile(r"([A-Za-z_]\w*)\s*\[(.*)\]", re.DOTALL)
 _INT_FILL = re.compile(r"int\s*\[(.*)([\])])", re.DOTALL)
 _SIZEOF = re.compile(r"\bsizeof\s*\(\s*([\w ]+?)\s*\)")
-_SIZES_OF = {
-    "char": 1,
-    "unsigned char": 1,
-    "bool": 1,
-    "int8_t": 1,
-    "uint8_t": 1,
-    "half": 2,
-    "__half": 2,
-    "__nv_bfloat16": 2,
-    "short": 2,
-    "float": 4,
-    "int": 4,
-    "unsigned": 4,
-    "unsigned int": 4,
-    "int32_t": 4,
-    "uint32_t": 4,
-    "float2": 8,
-    "double": 8,
-    "long long": 8,
-    "int64_t": 8,
-    "uint64_t": 8,
-    "size_t": 8,
-    "float4": 16,
-}
 
 
 def parse_annotation(lines: Sequence[DiceLine], kind: Literal["kernel", "module"] = "kernel") -> Annotation:
@@ -110,13 +87,14 @@ def _read_item(annotation: Annotation, item: Item) -> None:
 
 
 def _expression(text: AnnotationText, part: Span) -> str:
-    """An integer expression of plans; ``sizeof`` of a known type becomes its number of bytes."""
+    """An integer expression of plans; ``sizeof(T)`` becomes a number, or ``sizeof_T``."""
 
     def size(match: re.Match[str]) -> str:
         name = " ".join(match.group(1).split())
-        if name not in _SIZES_OF:
+        known = size_of(name)
+        if known is None and not name.isidentifier():
             text.error(part, f"the size of `{name}` is not known here: write its number of bytes")
-        return str(_SIZES_OF.get(name, 1))
+        return str(known) if known is not None else f"sizeof_{name}"
 
     expression = _SIZEOF.sub(size, part.text)
     try:

@@ -19,6 +19,8 @@ from dice_engine.source.lines import to_bytes
 from dice_engine.source.plan import Param
 
 _CONTROL = frozenset({"if", "for", "while", "switch", "catch", "sizeof", "return"})
+_NO_ELSE = -1
+"""Stands among the depths at the ends of an #if's branches as long as it has no #else."""
 _NO_TYPE = frozenset({"else", "do", "return", "case", "new", "throw", "goto", "default"})
 
 
@@ -59,7 +61,6 @@ class _Body:
     conditionals: str | None = None
     branches: bool = False
     unclosed_comment: int | None = None
-    function_inside: int | None = None
 
 
 def find_kernels(text: str) -> list[KernelSpan]:
@@ -67,15 +68,16 @@ def find_kernels(text: str) -> list[KernelSpan]:
 
     Kernels that a macro makes have no body of their own and are not listed; neither are prototypes.
     """
+    return list(_find(text)) if "__global__" in text else []
+
+
+@functools.lru_cache(maxsize=16)
+def _find(text: str) -> tuple[KernelSpan, ...]:
     data = to_bytes(text)
-    if b"__global__" not in data:
-        return []
     lexed = lex(data)
     surroundings = _surroundings(lexed)
     starts = [i for i, token in enumerate(lexed.tokens) if token.kind == "__global__"]
     bodies = {i: body for i in starts if (body := _scan(lexed, i)) is not None}
-    if not bodies:
-        return []
     grammar, broken = _grammar_bodies(data)
     unbalanced = broken and sum((t.kind == "{") - (t.kind == "}") for t in lexed.tokens) != 0
     kernels = []
@@ -87,7 +89,7 @@ def find_kernels(text: str) -> list[KernelSpan]:
         dead, conditional = surroundings[index]
         reason = _reason(lexed, token, body, signature, grammar.get(token.start), dead, unbalanced)
         kernels.append(_span(lexed, token, body, signature, reason, conditional))
-    return kernels
+    return tuple(kernels)
 
 
 def _span(
@@ -121,7 +123,8 @@ def comment_spans(text: str) -> list[tuple[int, int]]:
 def _comments_above(lexed: Lexed, start: int) -> tuple[tuple[int, int], ...]:
     """The comments that stand alone on the lines directly above ``start``, without a blank line between."""
     found: list[tuple[int, int]] = []
-    for skip in reversed(lexed.skips_in(0, start)):
+    for index in range(lexed.skip_index(start) - 1, -1, -1):
+        skip = lexed.skips[index]
         between = lexed.data[skip.end : start]
         if skip.kind != "comment" or between.strip() or between.count(b"\n") > 1:
             break
@@ -155,8 +158,9 @@ def _reason(
         return f"the comment that begins on line {line(body.unclosed_comment)} is not closed"
     if body.close is None:
         return f"unfinished: {body.why_open}"
-    if unbalanced and body.function_inside is not None:
-        return f"unfinished: another function begins inside it, on line {line(body.function_inside)}"
+    inside = _function_inside(lexed, body) if unbalanced else None
+    if inside is not None:
+        return f"unfinished: another function begins inside it, on line {line(inside)}"
     if grammar is not None and grammar != (body.open, body.close) and not body.branches:
         return "where its body ends is not certain: there is a syntax error in or before it"
     if dead:
@@ -209,8 +213,6 @@ def _scan_body(lexed: Lexed, opening: int) -> _Body:
         token = lexed.tokens[i]
         if token.kind == "{":
             depth += 1
-            if body.function_inside is None and _opens_function(lexed, i):
-                body.function_inside = token.start
         elif token.kind == "}":
             depth -= 1
             if depth == 0:
@@ -240,7 +242,7 @@ def _conditional(
     """Take one preprocessor line of a body into account; returns the brace depth after it."""
     word, _ = lexed.directive(token)
     if word in ("if", "ifdef", "ifndef"):
-        conditionals.append((token.start, depth, set()))
+        conditionals.append((token.start, depth, {_NO_ELSE}))
     elif word in ("else", "elif", "elifdef", "elifndef", "endif"):
         if not conditionals:
             if body.conditionals is None:
@@ -249,12 +251,16 @@ def _conditional(
                 )
             return depth
         start, entry, ends = conditionals[-1]
+        ends.add(depth)
         if word != "endif":
             body.branches = True
-            ends.add(depth)
+            if word == "else":
+                ends.discard(_NO_ELSE)
             return entry
         conditionals.pop()
-        ends.add(depth)
+        if _NO_ELSE in ends:  # without #else nothing may be compiled at all
+            ends.remove(_NO_ELSE)
+            ends.add(entry)
         if len(ends) > 1 and body.conditionals is None:
             body.conditionals = _line_reason(
                 lexed, "the branches of the #if on line {} open and close braces differently", start
@@ -264,6 +270,14 @@ def _conditional(
 
 def _line_reason(lexed: Lexed, template: str, offset: int) -> str:
     return template.format(lexed.data.count(b"\n", 0, offset) + 1)
+
+
+def _function_inside(lexed: Lexed, body: _Body) -> int | None:
+    """Where another function opens inside a body; only asked where the file's braces do not balance."""
+    for i, token in enumerate(lexed.tokens):
+        if token.kind == "{" and body.open < token.start < body.stop and _opens_function(lexed, i):
+            return token.start
+    return None
 
 
 def _opens_function(lexed: Lexed, brace: int) -> bool:

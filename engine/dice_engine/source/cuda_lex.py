@@ -7,6 +7,7 @@ offsets into the UTF-8 text.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -65,18 +66,16 @@ class Lexed:
         return bytes(out)
 
     def skips_in(self, start: int, end: int) -> list[Skip]:
-        low, high = 0, len(self.skips)
-        while low < high:
-            middle = (low + high) // 2
-            if self.skips[middle].end <= start:
-                low = middle + 1
-            else:
-                high = middle
-        found = []
-        while low < len(self.skips) and self.skips[low].start < end:
-            found.append(self.skips[low])
-            low += 1
+        """The skips that overlap [start, end), in order."""
+        index, found = self.skip_index(start), []
+        while index < len(self.skips) and self.skips[index].start < end:
+            found.append(self.skips[index])
+            index += 1
         return found
+
+    def skip_index(self, offset: int) -> int:
+        """The index of the first skip that ends after ``offset``."""
+        return bisect_right(self.skips, offset, key=lambda skip: skip.end)
 
 
 def lex(data: bytes) -> Lexed:

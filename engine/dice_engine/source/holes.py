@@ -18,6 +18,7 @@ from dice_engine.source.cuda import KernelSpan, comment_spans, find_kernels
 from dice_engine.source.hole import DecodedHole, Hole, HoleKind
 from dice_engine.source.lines import LineMap, dominant_newline, to_bytes, to_text
 from dice_engine.source.plan import Plan
+from dice_engine.source.plans import kernel_plan
 from dice_engine.source.python_string import StringLiteral, check_content, decode_content, encode_content
 
 CUDA_SUFFIXES = frozenset({".cu", ".cuh"})
@@ -117,7 +118,7 @@ class _Document:
 
     def holes(self) -> list[Hole]:
         if self.suffix in CUDA_SUFFIXES:
-            found = self._kernels(self.text, self._file_plan)
+            found = self._kernels(self.text, lambda name: kernel_plan(self.text, name))
         elif self.suffix in PYTHON_SUFFIXES:
             found = self._python()
         else:
@@ -172,7 +173,7 @@ class _Document:
         if kernel.reason is not None:
             chosen = Plan.none(kernel.reason)
         else:
-            chosen = self._kernel_plan(kernel, twins, comments, plan)
+            chosen = self._kernel_plan(kernel, twins, comments, plan, literal)
         return self._hole("kernel_body", kernel.name, (start, end), anchor, kernel.reason, chosen, literal)
 
     def _kernel_plan(
@@ -181,28 +182,27 @@ class _Document:
         twins: list[KernelSpan],
         comments: list[tuple[int, int]],
         plan: Callable[[str], Plan],
+        literal: StringLiteral | None,
     ) -> Plan:
-        lines = [line for span in comments for line in self._dice_lines(*span)]
         if len(twins) > 1:
             where = "in branches of an #if" if kernel.conditional else "in this file"
             return Plan.none(
                 f"{len(twins)} kernels are named {kernel.name} {where}: which one runs is not known"
             )
-        base = plan(kernel.name)
-        if not lines:
-            return base
+        if not any(b"@dice" in self.data[start:end] for start, end in comments):
+            return plan(kernel.name)
+        text = self.text if literal is None else literal.value
+        chosen = kernel_plan(text, kernel.name)
+        self._check_annotation(kernel, comments, chosen)
+        return chosen
+
+    def _check_annotation(self, kernel: KernelSpan, comments: list[tuple[int, int]], plan: Plan) -> None:
+        """Keep the faults of an annotation; ``plan`` is what came of it."""
+        lines = [line for span in comments for line in self._dice_lines(*span)]
         try:
-            return parse_annotation(lines).to_plan(kernel.params, kernel.name, kernel.template_params, base)
+            parse_annotation(lines).to_plan(kernel.params, kernel.name, kernel.template_params, plan)
         except AnnotationErrors as error:
             self.errors += error.errors
-            return Plan.none(f"the annotation has a fault: {error.errors[0]}")
-
-    def _file_plan(self, name: str) -> Plan:
-        try:
-            from dice_engine.source.plans import kernel_plan
-        except ImportError:
-            return Plan.none("no launch of this kernel was found")
-        return kernel_plan(self.text, name)
 
     def _python(self) -> list[Hole]:
         file = pytorch.parse(self.data)
