@@ -6,6 +6,8 @@ The schedule follows from what is computed: pointwise work is one thread an elem
 
 from __future__ import annotations
 
+from typing import Literal
+
 from dice_training.cuke.device import (
     NEUTRAL,
     block_helper,
@@ -14,9 +16,7 @@ from dice_training.cuke.device import (
     join,
     loop,
     phase_fields,
-    scalar_text,
     warp_helper,
-    warp_shuffle,
 )
 from dice_training.cuke.row_ops import Combine, RowOp
 from dice_training.cuke.spec import Operand, Spec
@@ -33,9 +33,18 @@ class CoreWriter:
         self.names = [spec.x] + [o.name for o in spec.operands]
         self.scalars = [s.name for s in spec.scalars if s.name]
         self.out = style.output
-        self.per_warp = bool(spec.row) and (spec.width <= WARP_WIDTH or spec.row.definition.special != "")  # type: ignore[union-attr]
+        self.schedule = self._schedule()
+        self.element = "base + (size_t)c * inner" if self.schedule == "strided" else "base + c"
         self.vectors = any(o.layout == "vec" for o in spec.operands)
         self.index_type = "int64_t" if spec.row and spec.row.definition.special.startswith("arg") else "float"
+
+    def _schedule(self) -> Literal["pointwise", "warp", "block", "strided"]:
+        row = self.spec.row
+        if row is None:
+            return "pointwise"
+        if self.spec.strided:
+            return "strided"
+        return "warp" if self.spec.width <= WARP_WIDTH or row.definition.special else "block"
 
     def declaration(self) -> str:
         """The C++ prototype of the host function."""
@@ -46,9 +55,9 @@ class CoreWriter:
         """The whole CUDA source, without the quotes of the string it stands in."""
         row = self.spec.row
         blocks = [["#include <torch/extension.h>", "#include <cuda_runtime.h>"]]
-        if row and row.definition.special == "":
+        if row and row.definition.special == "" and self.schedule != "strided":
             combines: list[Combine] = list(dict.fromkeys([p.combine for p in row.definition.phases]))
-            helper = warp_helper if self.per_warp else block_helper
+            helper = warp_helper if self.schedule == "warp" else block_helper
             blocks += [helper(c, self.style.indent) for c in combines]
         if self.prepared:
             blocks.append(self._prepare())
@@ -85,9 +94,13 @@ class CoreWriter:
         return [self._signature(self._sizes()), *indent(body, self.style.indent), "}"]
 
     def _sizes(self) -> list[str]:
-        if self.spec.row:
-            return ["rows", "cols"] if self.per_warp else ["cols"]
-        return ["n", "cols"] if self.vectors else ["n"]
+        sizes = {
+            "pointwise": ["n", "cols"],
+            "warp": ["rows", "cols"],
+            "block": ["cols"],
+            "strided": ["n", "cols", "inner"],
+        }
+        return ["n"] if self.schedule == "pointwise" and not self.vectors else sizes[self.schedule]
 
     def _pointwise_body(self) -> list[str]:
         style = self.style
@@ -107,11 +120,11 @@ class CoreWriter:
         return [head, *loop(f"if ({i} < n)", work, style.indent)]
 
     def _place(self, operand: Operand) -> str:
-        return f"{operand.name}[base + c]" if operand.layout == "full" else f"{operand.name}[c]"
+        return f"{operand.name}[{self.element}]" if operand.layout == "full" else f"{operand.name}[c]"
 
     def _load(self) -> list[str]:
         v = self.style.value
-        x = f"{self.spec.x}[base + c]"
+        x = f"{self.spec.x}[{self.element}]"
         if self.prepared:
             args = [x, *(self._place(o) for o in self._before_operands()), *self._before_scalars()]
             return [f"float {v} = prepare({', '.join(args)});"]
@@ -120,17 +133,22 @@ class CoreWriter:
     def _row_body(self) -> list[str]:
         row = self.spec.row
         assert row
-        if self.per_warp:
+        head = ["int row = blockIdx.x;", "size_t base = (size_t)row * cols;"]
+        if self.schedule == "strided":
+            head = [
+                "int idx = blockIdx.x * blockDim.x + threadIdx.x;",
+                "if (idx >= n) return;",
+                "size_t base = (size_t)(idx / inner) * cols * inner + idx % inner;",
+            ]
+        elif self.schedule == "warp":
             head = [
                 "int row = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);",
                 "int lane = threadIdx.x & 31;",
                 "if (row >= rows) return;",
                 "size_t base = (size_t)row * cols;",
             ]
-        else:
-            head = ["int row = blockIdx.x;", "size_t base = (size_t)row * cols;"]
         if row.definition.special == "cumsum":
-            return head + self._scan()
+            return head + (self._serial_scan() if self.schedule == "strided" else self._scan())
         if row.definition.special:
             return head + self._arg(row.definition)
         return head + self._passes(row.definition)
@@ -147,7 +165,8 @@ class CoreWriter:
             acc = fields[phase.stat]
             lines.append(f"float {acc} = {NEUTRAL[phase.combine]};")
             lines += loop(over, [*self._load(), join(phase.combine, acc, term)], unit)
-            lines.append(f"{acc} = {'warp' if self.per_warp else 'block'}_reduce_{phase.combine}({acc});")
+            if self.schedule != "strided":
+                lines.append(f"{acc} = {self.schedule}_reduce_{phase.combine}({acc});")
             if phase.derived:
                 lines.append(f"float {fields[phase.derived]} = {phase.formula.format(**fields)};")
         if op.maps:
@@ -156,16 +175,22 @@ class CoreWriter:
                 f"{v} = {op.result.format(v=v, **fields)};",
                 *chain(self.spec.after, v, self._place),
             ]
-            return lines + loop(over, [*work, f"{self.out}[base + c] = {v};"], unit)
-        first = "lane == 0" if self.per_warp else "threadIdx.x == 0"
+            return lines + loop(over, [*work, f"{self.out}[{self.element}] = {v};"], unit)
         result = op.result.format(**fields)
+        work = [f"float r = {result};", *chain(self.spec.after, "r", self._place)]
+        if self.schedule == "strided":
+            return lines + (
+                [*work, f"{self.out}[idx] = r;"] if self.spec.after else [f"{self.out}[idx] = {result};"]
+            )
+        first = "lane == 0" if self.schedule == "warp" else "threadIdx.x == 0"
         if not self.spec.after:
             return [*lines, f"if ({first}) {self.out}[row] = {result};"]
-        work = [f"float r = {result};", *chain(self.spec.after, "r", self._place), f"{self.out}[row] = r;"]
-        return lines + loop(f"if ({first})", work, unit)
+        return lines + loop(f"if ({first})", [*work, f"{self.out}[row] = r;"], unit)
 
     def _columns(self) -> str:
-        if self.per_warp:
+        if self.schedule == "strided":
+            return "for (int c = 0; c < cols; ++c)"
+        if self.schedule == "warp":
             return "for (int c = lane; c < cols; c += 32)"
         return "for (int c = threadIdx.x; c < cols; c += blockDim.x)"
 
@@ -173,12 +198,16 @@ class CoreWriter:
         v, unit = self.style.value, self.style.indent
         better = ">" if op.special == "argmax" else "<"
         start = NEUTRAL["max" if op.special == "argmax" else "min"]
-        return [
+        take = f"if ({v} {better} best) {{ best = {v}; where = c; }}"
+        search = [
             f"float best = {start};",
             "int where = 0;",
-            *loop(
-                self._columns(), [*self._load(), f"if ({v} {better} best) {{ best = {v}; where = c; }}"], unit
-            ),
+            *loop(self._columns(), [*self._load(), take], unit),
+        ]
+        if self.schedule == "strided":
+            return [*search, f"{self.out}[idx] = where;"]
+        return [
+            *search,
             *loop(
                 "for (int o = 16; o > 0; o >>= 1)",
                 [
@@ -194,6 +223,11 @@ class CoreWriter:
             ),
             f"if (lane == 0) {self.out}[row] = where;",
         ]
+
+    def _serial_scan(self) -> list[str]:
+        v = self.style.value
+        work = [*self._load(), f"total += {v};", f"{self.out}[{self.element}] = total;"]
+        return ["float total = 0.0f;", *loop(self._columns(), work, self.style.indent)]
 
     def _scan(self) -> list[str]:
         v, unit = self.style.value, self.style.indent
@@ -224,46 +258,61 @@ class CoreWriter:
         x = self.spec.x
         if not self.spec.reduces:
             return f"torch::empty_like({x})"
-        sizes = [f"{x}.size({i})" for i in range(len(self.spec.shape) - 1)]
-        if self.spec.row and self.spec.row.keepdim:
-            sizes.append("1")
+        keep = bool(self.spec.row and self.spec.row.keepdim)
+        sizes = [f"{x}.size({i})" if i != self.spec.axis else "1" for i in range(len(self.spec.shape))]
+        if not keep:
+            del sizes[self.spec.axis]
         options = f"{x}.options().dtype(torch::kInt64)" if self.index_type == "int64_t" else f"{x}.options()"
         return f"torch::empty({{{', '.join(sizes)}}}, {options})"
 
+    def _size_lines(self) -> list[str]:
+        x, rank = self.spec.x, len(self.spec.shape)
+        if self.schedule == "strided":
+            inner = " * ".join(f"{x}.size({i})" for i in range(self.spec.axis + 1, rank))
+            return [
+                f"int cols = {x}.size({self.spec.axis});",
+                f"int inner = {inner};",
+                f"int n = {x}.numel() / cols;",
+            ]
+        if self.spec.row:
+            return [f"int cols = {x}.size(-1);", f"int rows = {x}.numel() / cols;"]
+        return [f"int n = {x}.numel();"] + ([f"int cols = {x}.size(-1);"] if self.vectors else [])
+
+    def _launch_lines(self) -> list[str]:
+        style = self.style
+        if not style.threads:
+            return []
+        lines = [f"const int {style.threads} = 256;"]
+        return (
+            lines
+            if self.schedule == "block"
+            else [*lines, f"const int {style.blocks} = {self._count(style.threads)};"]
+        )
+
+    def _count(self, threads: str) -> str:
+        if self.schedule == "warp":
+            return "(rows + 7) / 8"
+        return f"(n + {threads} - 1) / {threads}" if threads else "(n + 255) / 256"
+
+    def _grid(self) -> str:
+        if self.schedule == "block":
+            return "rows"
+        return self.style.blocks or self._count("")
+
     def _host(self) -> list[str]:
-        style, x, spec = self.style, self.spec.x, self.spec
+        style, x = self.style, self.spec.x
         lines: list[str] = []
         if style.checks:
             lines.append(f'TORCH_CHECK({x}.scalar_type() == torch::kFloat32, "{x} must be float32");')
         if style.contiguous:
             lines.append(f"{x} = {x}.contiguous();")
         lines.append(f"auto {self.out} = {self._output()};")
-        if spec.row:
-            lines += [f"int cols = {x}.size(-1);", f"int rows = {x}.numel() / cols;"]
-        else:
-            lines += [f"int n = {x}.numel();"] + ([f"int cols = {x}.size(-1);"] if self.vectors else [])
-        threads = style.threads or "256"
-        blocks = "rows"
-        if not spec.row or self.per_warp:
-            work, each = ("rows", 8) if spec.row else ("n", 256)
-            count = f"({work} + {each - 1}) / {each}"
-            if not spec.row and style.threads:
-                count = f"(n + {threads} - 1) / {threads}"
-            if style.threads:
-                lines += [f"const int {threads} = 256;", f"const int {style.blocks} = {count};"]
-                blocks = style.blocks
-            else:
-                blocks = count
-        elif style.threads:
-            lines.append(f"const int {threads} = 256;")
+        lines += self._size_lines()
+        lines += self._launch_lines()
         pointers = [f"{n}.data_ptr<float>()" for n in self.names] + [
             f"{self.out}.data_ptr<{self.index_type}>()"
         ]
-        lines.append(
-            f"{self.kernel}<<<{blocks}, {threads}>>>({', '.join(pointers + self.scalars + self._sizes())});"
-        )
+        arguments = ", ".join(pointers + self.scalars + self._sizes())
+        lines.append(f"{self.kernel}<<<{self._grid()}, {style.threads or '256'}>>>({arguments});")
         lines.append(f"return {self.out};")
         return [f"{self.declaration()} {{", *indent(lines, style.indent), "}"]
-
-
-__all__ = ["WARP_WIDTH", "CoreWriter", "scalar_text", "warp_shuffle"]

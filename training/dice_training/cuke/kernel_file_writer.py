@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from dice_training.cuke.device import indent
 from dice_training.cuke.kernel_bodies import BodyWriter, Layout, Names, Schedule
 from dice_training.cuke.module_writer import Parts, op_names
-from dice_training.cuke.spec import Operand, Spec
+from dice_training.cuke.spec import Operand, Scalar, Spec, Step
 
 _STATS = {
     "peak": ("m", "max_val", "mx", "row_max", "maxv", "peak"),
@@ -307,8 +307,16 @@ def _renamed(spec: Spec, rng: random.Random) -> Spec:
     )
 
 
+def _literal_bounds(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Clamps with literal bounds: with any floats for bounds (lower > upper) the ways to write one would differ."""
+    return tuple(
+        replace(s, scalars=tuple(Scalar(c.value) for c in s.scalars)) if s.op == "clamp" else s for s in steps
+    )
+
+
 def kernel_body(spec: Spec, rng: random.Random) -> Parts | None:
     """A `.cu` file with its existing body as the reference, or None where the operator has no such form."""
-    if spec.row and spec.row.definition.special:
+    if spec.strided or (spec.row and (spec.row.definition.special or spec.row.op == "prod")):
         return None
+    spec = replace(spec, before=_literal_bounds(spec.before), after=_literal_bounds(spec.after))
     return KernelFileWriter(_renamed(spec, rng), rng).write()

@@ -29,7 +29,7 @@ class _Boring(Exception):
 
 
 def _run(spec: Spec, noisy: bool) -> Any:
-    cols = min(spec.width, _COLS)
+    cols = min(spec.length, _COLS)
     pool = _POOL[spec.fill]
     operands = {
         o.name: pool[1 + i % 5][:1, :cols] if o.layout == "vec" else pool[1 + i % 5][:, :cols]
@@ -65,7 +65,7 @@ def _run(spec: Spec, noisy: bool) -> Any:
         if cols < 2:
             raise _Boring
         if spec.row.op == "prod" and (
-            np.abs(value).min() < 0.3 or np.abs(value).max() > 2.5 or spec.width > 64
+            np.abs(value).min() < 0.3 or np.abs(value).max() > 2.5 or spec.length > 64
         ):
             raise _Boring
         if spec.row.op in ("l1_normalize", "l2_normalize") and cols < 5:

@@ -219,7 +219,7 @@ class ReferenceWriter:
 
     def _row(self, row: RowStep, value: str) -> str:
         op, spec, rng = row.definition, self.spec, self.rng
-        dim = str(spec.axis) if rng.random() < 0.5 and not op.last_only else "-1"
+        dim = str(spec.axis) if rng.random() < 0.5 and not op.last_only else str(spec.axis - len(spec.shape))
         width = str(spec.width)
         fields = {"d": dim, "k": ", keepdim=True" if row.keepdim else "", "e": repr(row.eps), "D": width}
         if self.norm_module:

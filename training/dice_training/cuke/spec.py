@@ -96,6 +96,16 @@ class Spec:
         return tuple(found.values())
 
     @property
+    def length(self) -> int:
+        """Length of the dimension that a row operator works over (the last one without one)."""
+        return self.shape[self.axis]
+
+    @property
+    def strided(self) -> bool:
+        """The row operator's dimension is not the last, so its elements are not neighbours in memory."""
+        return self.row is not None and self.axis != len(self.shape) - 1
+
+    @property
     def width(self) -> int:
         """Length of the last dimension: what ``vec`` operands are indexed by."""
         return self.shape[-1]
@@ -182,11 +192,14 @@ def random_spec(rng: random.Random, max_elements: int = 1 << 20) -> Spec:
 
 def _draw(rng: random.Random, max_elements: int) -> Spec | None:
     names = _Names(rng)
+    strided = False
     x = names.take(_X_NAMES)
     with_row = rng.random() < 0.5
     shape = _shape(rng, max_elements)
     if with_row and len(shape) < 2:
         return None
+    if with_row and rng.random() < (0.12 if len(shape) == 2 else 0.45):
+        strided = True
     named = rng.choice((0.0, 0.0, 0.5, 1.0))
     binary = rng.choice((0.0, 0.0, 0.25, 0.5))
     shared: list[Operand] = []
@@ -194,7 +207,7 @@ def _draw(rng: random.Random, max_elements: int) -> Spec | None:
     def operand(vec_ok: bool) -> Operand:
         if shared and rng.random() < 0.1:
             return rng.choice(shared)
-        if vec_ok and len(shape) > 1 and rng.random() < 0.45:
+        if vec_ok and len(shape) > 1 and not strided and rng.random() < 0.45:
             made = Operand(names.take(_VEC_NAMES), "vec", "param" if rng.random() < 0.75 else "input")
         else:
             made = Operand(names.take(_FULL_NAMES), "full", "input")
@@ -223,7 +236,9 @@ def _draw(rng: random.Random, max_elements: int) -> Spec | None:
     row = rng.choices(_ROWS, _ROW_WEIGHTS)[0]
     if row.special.startswith("arg") and not exact:
         return None
-    axis = len(shape) - 1
+    axis = rng.choice((0,) if len(shape) == 2 else (1, 1, len(shape) - 2)) if strided else len(shape) - 1
+    if strided and (row.last_only or row.affine or shape[axis] < 2):
+        return None
     after, _ = chain(rng.choices((0, 1, 2), (6, 4, 1))[0], False, row.maps)
     if row.special.startswith("arg"):
         after = []
