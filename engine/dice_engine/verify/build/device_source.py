@@ -318,7 +318,7 @@ def _classify(item: _Item, marks: frozenset[str], macros: dict[str, tuple[bool, 
     else:
         head, is_function = _head(tokens)
         head_words = {t.text for t in head}
-        if head_words & marks or (words & {"__device__", "__constant__"} and not is_function):
+        if head_words & marks or (words & {"__device__", "__constant__", "__shared__"} and not is_function):
             item.role = "device"
             item.kernel = _kernel_name(head) if "__global__" in head_words or is_function else None
         elif (
