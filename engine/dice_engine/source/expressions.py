@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 _TOKEN = re.compile(
     r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)[uUlL]*|([A-Za-z_]\w*)|(<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%<>&|^~!?:(),]))"
@@ -76,7 +77,7 @@ class _Parser:
             self._fail(f"unexpected {self.tokens[self.at][0]!r}")
         return value
 
-    def _fail(self, what: str, column: int | None = None) -> None:
+    def _fail(self, what: str, column: int | None = None) -> NoReturn:
         if column is None:
             column = self.tokens[self.at][1] if self.at < len(self.tokens) else len(self.text)
         raise ExpressionError(f"expression {self.text[:80]!r}, column {column + 1}: {what}")
@@ -104,7 +105,7 @@ class _Parser:
         right = self._guarded(bool(condition), self._ternary)
         return left if condition else right
 
-    def _guarded(self, skip: bool, parse) -> int:
+    def _guarded(self, skip: bool, parse: Callable[[], int]) -> int:
         self.dead += skip
         try:
             return parse()
@@ -195,4 +196,3 @@ class _Parser:
             known = ", ".join(sorted(self.symbols)) or "none"
             self._fail(f"unknown symbol {token!r} (known: {known})")
         self._fail("expected a number, a symbol or '('")
-        return 0

@@ -1,8 +1,8 @@
 """The host side of a CUDA source, interpreted instead of compiled.
 
-``HostProgram(source).call("run", args, runtime)`` runs a wrapper or a torch function of the file: its arithmetic here, its
-tensors and launches through the ``Runtime``. Code beyond the usual constructs raises ``Unsupported`` (compile it instead);
-launches issued before that moment have happened, so start again from fresh inputs.
+``HostProgram(source).call("run", args, runtime)`` runs a wrapper or a torch function of the file: its arithmetic here,
+its tensors and launches through the ``Runtime``. Code beyond the usual constructs raises ``Unsupported`` (compile it
+instead); launches issued before that moment have happened, so start again from fresh inputs.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import Any
 
 from tree_sitter import Node
 
-from dice_engine.source import host_exec
-from dice_engine.source.host_machine import Machine, RuntimeFailure
+from dice_engine.source.host_declare import declare_global
+from dice_engine.source.host_eval import evaluate
+from dice_engine.source.host_exec import ControlFlow, run_body
+from dice_engine.source.host_machine import Machine, RuntimeFailure, Semantics
 from dice_engine.source.host_parse import HostFunction, KernelDecl, TemplateParam, declarations, parse_tree
 from dice_engine.source.host_values import (
     Device,
@@ -62,7 +64,7 @@ class HostProgram:
         ``bindings`` gives template arguments by name. Returns plain Python: a tensor, number, list or tuple of those,
         or None. Raises ``Unsupported``, ``HostError``, or whatever the runtime itself raised.
         """
-        machine = Machine(self, runtime)
+        machine = Machine(self, runtime, Semantics(evaluate, run_body))
         try:
             return machine.to_outside(
                 machine.call(function, [machine.from_outside(a) for a in args], bindings=bindings)
@@ -73,7 +75,7 @@ class HostProgram:
             raise
         except RecursionError:
             raise Unsupported(f"host code of {function!r} is nested too deeply") from None
-        except host_exec.ControlFlow:
+        except ControlFlow:
             raise Unsupported(f"break or continue outside a loop in {function!r}") from None
 
     def body(self, function: HostFunction) -> Node:
@@ -92,7 +94,7 @@ class HostProgram:
         """A fresh scope with the file's constants, enums and aliases."""
         scope = Scope()
         for text in self._declared.globals:
-            host_exec.declare_global(machine, text, scope)
+            declare_global(machine, text, scope)
         return scope
 
 

@@ -7,12 +7,15 @@ from typing import Any
 from tree_sitter import Node
 
 from dice_engine.source import host_launch
-from dice_engine.source.host_eval import cast, evaluate, place_of, template_arguments, text_of
+from dice_engine.source import host_library as library
+from dice_engine.source.host_construct import cast, construct, is_templated_type
+from dice_engine.source.host_convert import text_of
 from dice_engine.source.host_machine import Machine
+from dice_engine.source.host_names import template_arguments
+from dice_engine.source.host_operators import combine
 from dice_engine.source.host_parse import HostFunction
-from dice_engine.source.host_types import CType, parse_type
+from dice_engine.source.host_places import place_of
 from dice_engine.source.host_values import (
-    Cell,
     Closure,
     FunctionRef,
     HostError,
@@ -23,6 +26,8 @@ from dice_engine.source.host_values import (
 )
 
 _CASTS = {"static_cast", "reinterpret_cast", "const_cast", "dynamic_cast"}
+
+
 _CHECKS = {
     "TORCH_CHECK",
     "AT_ASSERT",
@@ -31,14 +36,16 @@ _CHECKS = {
     "assert",
     "TORCH_CHECK_ARG",
     "CHECK",
-}
-_CHECKS |= {
     "TORCH_INTERNAL_ASSERT_DEBUG_ONLY",
     "TORCH_CHECK_VALUE",
     "TORCH_CHECK_TYPE",
     "TORCH_CHECK_NOT_IMPLEMENTED",
 }
+
+
 _COMPARING = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
+
+
 _STATUS_CHECKS = {
     "C10_CUDA_CHECK",
     "AT_CUDA_CHECK",
@@ -47,6 +54,8 @@ _STATUS_CHECKS = {
     "gpuErrchk",
     "CUDA_CHECK",
 }
+
+
 _FAILURES = {"AT_ERROR", "exit", "abort", "std::abort", "std::exit", "std::terminate", "TORCH_CHECK_FAIL"}
 
 
@@ -58,18 +67,16 @@ def call(machine: Machine, node: Node, scope: Scope) -> Any:
         raise machine.unsupported("incomplete call", node)
     syntax = next((c for c in node.children if c.type == "kernel_call_syntax"), None)
     if syntax is not None:
-        target = evaluate(machine, function, scope)
+        target = machine.evaluate(function, scope)
         host_launch.triple_chevron(machine, target, node, syntax, values_of(machine, arguments, scope), scope)
         return None
     function = _unwrapped(function)
     if function.type == "field_expression":
         return _method(machine, function, arguments, scope, node)
     if function.type in ("primitive_type", "sized_type_specifier"):
-        return library.construct(
-            machine, text_of(function), values_of(machine, arguments, scope), scope, node
-        )
+        return construct(machine, text_of(function), values_of(machine, arguments, scope), scope, node)
     if function.type == "lambda_expression":
-        return run_closure(machine, Closure(function, scope), values_of(machine, arguments, scope), node)
+        return machine.run_closure(Closure(function, scope), values_of(machine, arguments, scope), node)
     template: tuple[str, ...] = ()
     name = text_of(function)
     last = function
@@ -86,11 +93,11 @@ def call(machine: Machine, node: Node, scope: Scope) -> Any:
             return cast(machine, _only(machine, arguments, scope), ctype, node)
         qualifier = name[: -len(text_of(last))] if name.endswith(text_of(last)) else ""
         full = f"{qualifier}{bare}"
-        if library.is_templated_type(full):
-            return library.construct(machine, name, values_of(machine, arguments, scope), scope, node)
+        if is_templated_type(full):
+            return construct(machine, name, values_of(machine, arguments, scope), scope, node)
         name, template = full, template_arguments(machine, listed, scope)
     elif function.type not in ("identifier", "qualified_identifier"):
-        target = evaluate(machine, function, scope)
+        target = machine.evaluate(function, scope)
         return _apply(machine, target, arguments, scope, node)
     return _named(machine, name, template, arguments, scope, node)
 
@@ -103,7 +110,7 @@ def _unwrapped(node: Node) -> Node:
 
 
 def values_of(machine: Machine, arguments: Node, scope: Scope) -> list[Any]:
-    return [evaluate(machine, c, scope) for c in arguments.named_children if c.type != "comment"]
+    return [machine.evaluate(c, scope) for c in arguments.named_children if c.type != "comment"]
 
 
 def _only(machine: Machine, arguments: Node, scope: Scope) -> Any:
@@ -144,8 +151,8 @@ def _named(
     values = values_of(machine, arguments, scope)
     if name == "cudaLaunchKernel":
         return host_launch.launch_kernel(machine, values, scope, node)
-    if machine.is_type(name, scope) or library.is_templated_type(name):
-        return library.construct(machine, name, values, scope, node)
+    if machine.is_type(name, scope) or is_templated_type(name):
+        return construct(machine, name, values, scope, node)
     return library.call(machine, name, template, values, scope, node)
 
 
@@ -154,7 +161,7 @@ def _function(machine: Machine, target: FunctionRef, arguments: Node, scope: Sco
     overloads = machine.program.overloads(target.name)
     by_reference = any(_reference_at(f, i) for f in overloads for i in range(len(nodes)))
     places = [place_of(machine, n, scope) if by_reference and n.type == "identifier" else None for n in nodes]
-    values = [evaluate(machine, n, scope) for n in nodes]
+    values = [machine.evaluate(n, scope) for n in nodes]
     return machine.call(target.name, values, target.template_args, places=places, node=node)
 
 
@@ -166,40 +173,10 @@ def _apply(machine: Machine, target: Any, arguments: Node, scope: Scope, node: N
     if isinstance(target, FunctionRef):
         return _function(machine, target, arguments, scope, node)
     if isinstance(target, Closure):
-        return run_closure(machine, target, values_of(machine, arguments, scope), node)
+        return machine.run_closure(target, values_of(machine, arguments, scope), node)
     if isinstance(target, KernelRef):
         raise machine.unsupported(f"{target.name} called without <<<>>>", node)
     raise machine.unsupported("call of something that is no function", node)
-
-
-def run_closure(machine: Machine, closure: Closure, args: list[Any], node: Node) -> Any:
-    """Call a lambda. Its captures see the enclosing variables themselves."""
-    if machine.depth >= 60:
-        raise machine.unsupported("lambdas nested too deeply", node)
-    inner = closure.scope.inner()
-    declarator = closure.node.child_by_field_name("declarator")
-    parameters = declarator.child_by_field_name("parameters") if declarator is not None else None
-    declared = [c for c in parameters.named_children if c.type != "comment"] if parameters is not None else []
-    if len(declared) != len(args):
-        raise machine.unsupported(f"lambda of {len(declared)} parameters called with {len(args)}", node)
-    for parameter, value in zip(declared, args, strict=True):
-        target = parameter.child_by_field_name("declarator")
-        stars = 0
-        while target is not None and target.type != "identifier":
-            stars += target.type == "pointer_declarator"
-            target = target.child_by_field_name("declarator") or next(iter(target.named_children), None)
-        ctype = parse_type(text_of(parameter.child_by_field_name("type")))
-        resolved = machine.resolve(CType(ctype.base, ctype.stars + stars), inner)
-        stored = value if resolved.base == "auto" else machine.convert(value, resolved, node)
-        inner.cells[text_of(target)] = Cell(stored, "" if resolved.base == "auto" else str(resolved))
-    body = closure.node.child_by_field_name("body")
-    if body is None:
-        raise machine.unsupported("lambda without a body", node)
-    machine.depth += 1
-    try:
-        return host_exec.run_body(machine, body, inner)
-    finally:
-        machine.depth -= 1
 
 
 def _method(machine: Machine, function: Node, arguments: Node, scope: Scope, node: Node) -> Any:
@@ -208,7 +185,7 @@ def _method(machine: Machine, function: Node, arguments: Node, scope: Scope, nod
         raise machine.unsupported("incomplete call", node)
     if text_of(owner_node) == "at::globalContext()":
         return None
-    owner = evaluate(machine, owner_node, scope)
+    owner = machine.evaluate(owner_node, scope)
     template = None
     name = text_of(field)
     if field.type in ("template_method", "dependent_name"):
@@ -220,7 +197,7 @@ def _method(machine: Machine, function: Node, arguments: Node, scope: Scope, nod
 
 def _check(machine: Machine, arguments: Node, scope: Scope) -> None:
     nodes = [c for c in arguments.named_children if c.type != "comment"]
-    if not nodes or machine.truth(evaluate(machine, nodes[0], scope), arguments):
+    if not nodes or machine.truth(machine.evaluate(nodes[0], scope), arguments):
         return
     message = _message(machine, nodes[1:], scope)
     raise HostError(
@@ -232,7 +209,7 @@ def _message(machine: Machine, nodes: list[Node], scope: Scope) -> str:
     parts = []
     for node in nodes:
         try:
-            value = machine.to_outside(evaluate(machine, node, scope))
+            value = machine.to_outside(machine.evaluate(node, scope))
         except Unsupported:
             value = text_of(node)
         parts.append(str(value))
@@ -245,8 +222,3 @@ def _comparing_check(machine: Machine, name: str, arguments: Node, scope: Scope,
         raise machine.unsupported("check of fewer than two values", node)
     if not machine.truth(combine(machine, _COMPARING[name], values[0], values[1], node), node):
         raise HostError(f"check failed: {text_of(node)[:120]}, line {node.start_point[0] + 1}")
-
-
-from dice_engine.source import host_exec  # noqa: E402
-from dice_engine.source import host_library as library  # noqa: E402
-from dice_engine.source.host_eval import combine  # noqa: E402

@@ -7,9 +7,9 @@ from typing import Any
 from tree_sitter import Node
 
 from dice_engine.source import host_types as types
-from dice_engine.source.host_eval import evaluate, evaluate_text, text_of
-from dice_engine.source.host_machine import Machine, as_dim3, type_of_value
-from dice_engine.source.host_parse import deduce
+from dice_engine.source.host_convert import as_dim3, text_of, type_of_value
+from dice_engine.source.host_machine import Machine
+from dice_engine.source.host_signature import deduce, explicit_bindings
 from dice_engine.source.host_types import CType
 from dice_engine.source.host_values import (
     Address,
@@ -23,17 +23,22 @@ from dice_engine.source.host_values import (
     Pointer,
     Scope,
     TensorKind,
-    Unsupported,
 )
 
 _FLOATING = ("float64", "float32")
+
+
 _INTEGRAL = ("uint8", "int8", "int32", "int64", "int16")
+
+
 _DISPATCH_BASE = {
     "FLOATING_TYPES": _FLOATING,
     "INTEGRAL_TYPES": _INTEGRAL,
     "ALL_TYPES": _INTEGRAL + _FLOATING,
     "REDUCED_FLOATING_TYPES": ("float16", "bfloat16"),
 }
+
+
 _SCALAR_TYPES = {
     "float16": "c10::Half",
     "bfloat16": "c10::BFloat16",
@@ -50,7 +55,7 @@ def triple_chevron(
     kernel = as_kernel(target)
     if kernel is None:
         raise machine.unsupported("launch of something that is no kernel of this file", node)
-    geometry = [evaluate(machine, c, scope) for c in syntax.named_children if c.type != "comment"]
+    geometry = [machine.evaluate(c, scope) for c in syntax.named_children if c.type != "comment"]
     if not 2 <= len(geometry) <= 4:
         raise machine.unsupported("launch without grid and block", node)
     shared = geometry[2] if len(geometry) > 2 else Num(0, "int32")
@@ -93,7 +98,8 @@ def issue(
     template_args: tuple[str, ...] = ()
     if declared.template_params:
         given = [type_of_value(a) for a in arguments]
-        deduced = deduce(declared.template_params, kernel.template_args, declared.params, given)
+        known = explicit_bindings(declared.template_params, kernel.template_args)
+        deduced = deduce(declared.template_params, known, declared.params, given)
         if deduced is None:
             raise machine.unsupported(f"template arguments of {kernel.name} are not known", node)
         template_args = deduced
@@ -102,7 +108,7 @@ def issue(
         if param.kind == "type":
             bound.types[param.name] = value
         else:
-            bound.cells[param.name] = Cell(evaluate_text(machine, value, scope))
+            bound.cells[param.name] = Cell(machine.evaluate_text(value, scope))
     plain = []
     for param, value in zip(declared.params, arguments, strict=True):
         ctype = machine.resolve(CType(param.ctype, int(param.pointer)), bound)
@@ -162,10 +168,10 @@ def dispatch(machine: Machine, name: str, arguments: Node, scope: Scope) -> Any:
     if len(nodes) != count + 3:
         raise machine.unsupported(f"{name} with {len(nodes)} arguments", arguments)
     for node in nodes[:count]:
-        named = evaluate(machine, node, scope)
+        named = machine.evaluate(node, scope)
         if isinstance(named, Dtype):
             allowed.append(named.name)
-    chosen = evaluate(machine, nodes[count], scope)
+    chosen = machine.evaluate(nodes[count], scope)
     if isinstance(chosen, TensorKind):
         chosen = machine.world("tensor_method", chosen.tensor, "scalar_type", [], None)
     if not isinstance(chosen, Dtype):
@@ -175,19 +181,9 @@ def dispatch(machine: Machine, name: str, arguments: Node, scope: Scope) -> Any:
         raise HostError(
             f'"{label}" not implemented for {types.TORCH_SCALARS.get(chosen.name, chosen.name)!r}'
         )
-    body = evaluate(machine, nodes[count + 2], scope)
+    body = machine.evaluate(nodes[count + 2], scope)
     if not isinstance(body, Closure):
         raise machine.unsupported(f"{name} without a lambda", arguments)
     inner = body.scope.inner()
     inner.types["scalar_t"] = _SCALAR_TYPES.get(chosen.name, types.C_NAMES[chosen.name])
-    return host_call.run_closure(machine, Closure(body.node, inner), [], arguments)
-
-
-def known_kernel(machine: Machine, value: Any) -> KernelRef:
-    kernel = as_kernel(value)
-    if kernel is None:
-        raise Unsupported("a kernel is expected")
-    return kernel
-
-
-from dice_engine.source import host_call  # noqa: E402
+    return machine.run_closure(Closure(body.node, inner), [], arguments)

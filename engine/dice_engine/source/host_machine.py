@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tree_sitter import Node
 
 from dice_engine.source import host_types as types
-from dice_engine.source.host_parse import HostFunction, deduce
+from dice_engine.source.host_convert import as_dim3, at_line, copied, fits, kind_of, text_of, type_of_value
+from dice_engine.source.host_parse import HostFunction, parse_tree
+from dice_engine.source.host_signature import deduce, explicit_bindings
 from dice_engine.source.host_types import CType, parse_type
 from dice_engine.source.host_values import (
     VOID,
     Cell,
     Closure,
     Device,
-    Dim3,
     Dtype,
     FunctionRef,
     HostError,
@@ -44,12 +45,20 @@ class RuntimeFailure(Exception):
         self.error = error
 
 
+class Semantics(NamedTuple):
+    """How expressions and function bodies are run; given to the machine because they need it themselves."""
+
+    evaluate: Callable[[Machine, Node, Scope], Any]
+    run_body: Callable[[Machine, Node, Scope], Any]
+
+
 class Machine:
     """Interprets one ``HostProgram.call``: counts steps, finds names, converts values, calls functions."""
 
-    def __init__(self, program: HostProgram, runtime: Runtime) -> None:
+    def __init__(self, program: HostProgram, runtime: Runtime, semantics: Semantics) -> None:
         self.program = program
         self.runtime = runtime
+        self.semantics = semantics
         self.steps = 0
         self.depth = 0
 
@@ -64,7 +73,16 @@ class Machine:
     def evaluate(self, node: Node | None, scope: Scope) -> Any:
         if node is None:
             raise Unsupported("an expression is missing")
-        return host_eval.evaluate(self, node, scope)
+        return self.semantics.evaluate(self, node, scope)
+
+    def evaluate_text(self, text: str, scope: Scope) -> Any:
+        """Evaluate an expression given as text (default arguments, template arguments)."""
+        root = parse_tree(f"auto value = {text};")
+        declarator = root.named_children[0].child_by_field_name("declarator") if root.named_children else None
+        value = declarator.child_by_field_name("value") if declarator is not None else None
+        if root.has_error or value is None:
+            raise Unsupported(f"expression {text!r}")
+        return self.evaluate(value, scope)
 
     # -- names and types
 
@@ -144,7 +162,7 @@ class Machine:
                 return types.convert(value, kind)
             if kind == "bool":
                 return Num(self.truth(value), kind)
-            raise Unsupported(f"{_kind_of(value)} where a {ctype} is expected{_at(node)}")
+            raise Unsupported(f"{kind_of(value)} where a {ctype} is expected{at_line(node)}")
         if ctype.stars:
             return None if isinstance(value, Num) and value.value == 0 else value
         if ctype.base == "dim3":
@@ -166,7 +184,7 @@ class Machine:
             return False
         if isinstance(value, (Pointer, Closure, FunctionRef)) or self.is_tensor(value):
             return True
-        raise Unsupported(f"{_kind_of(value)} used as a condition{_at(node)}")
+        raise Unsupported(f"{kind_of(value)} used as a condition{at_line(node)}")
 
     # -- calls
 
@@ -181,8 +199,6 @@ class Machine:
     ) -> Any:
         """Call a host function of the file. ``places``: the caller's variables, for reference parameters."""
         function = self._overload(name, args, node)
-        if self.depth >= _DEPTH_LIMIT:
-            raise Unsupported(f"calls nested deeper than {_DEPTH_LIMIT}{_at(node)}")
         scope = Scope(self.program.globals_for(self))
         self._bind_templates(function, args, explicit, bindings or {}, scope, node)
         for index, param in enumerate(function.params):
@@ -191,21 +207,52 @@ class Machine:
             if function.references[index] and place is not None:
                 scope.cells[param.name] = place
                 continue
-            if index < len(args):
-                value = args[index]
-            else:
-                value = host_eval.evaluate_text(self, function.defaults[index] or "", scope)
+            value = (
+                args[index]
+                if index < len(args)
+                else self.evaluate_text(function.defaults[index] or "", scope)
+            )
             scope.cells[param.name] = Cell(self.convert(value, ctype, node), str(ctype))
         body = self.program.body(function)
-        self.depth += 1
-        try:
-            result = host_exec.run_body(self, body, scope)
-        finally:
-            self.depth -= 1
+        result = self._run(body, scope, node)
         returned = self.type_of(function.return_type, scope)
         if returned.base == "void" or result is VOID:
             return VOID
         return result if returned.base == "auto" else self.convert(result, returned, node)
+
+    def _run(self, body: Node, scope: Scope, node: Node | None) -> Any:
+        if self.depth >= _DEPTH_LIMIT:
+            raise Unsupported(f"calls nested deeper than {_DEPTH_LIMIT}{at_line(node)}")
+        self.depth += 1
+        try:
+            return self.semantics.run_body(self, body, scope)
+        finally:
+            self.depth -= 1
+
+    def run_closure(self, closure: Closure, args: list[Any], node: Node) -> Any:
+        """Call a lambda. Its captures see the enclosing variables themselves."""
+        inner = closure.scope.inner()
+        declarator = closure.node.child_by_field_name("declarator")
+        parameters = declarator.child_by_field_name("parameters") if declarator is not None else None
+        declared = (
+            [c for c in parameters.named_children if c.type != "comment"] if parameters is not None else []
+        )
+        if len(declared) != len(args):
+            raise self.unsupported(f"lambda of {len(declared)} parameters called with {len(args)}", node)
+        for parameter, value in zip(declared, args, strict=True):
+            target = parameter.child_by_field_name("declarator")
+            stars = 0
+            while target is not None and target.type != "identifier":
+                stars += target.type == "pointer_declarator"
+                target = target.child_by_field_name("declarator") or next(iter(target.named_children), None)
+            ctype = parse_type(text_of(parameter.child_by_field_name("type")))
+            resolved = self.resolve(CType(ctype.base, ctype.stars + stars), inner)
+            stored = value if resolved.base == "auto" else self.convert(value, resolved, node)
+            inner.cells[text_of(target)] = Cell(stored, "" if resolved.base == "auto" else str(resolved))
+        body = closure.node.child_by_field_name("body")
+        if body is None:
+            raise self.unsupported("lambda without a body", node)
+        return self._run(body, inner, node)
 
     def _overload(self, name: str, args: Sequence[Any], node: Node | None) -> HostFunction:
         fitting = [
@@ -215,13 +262,13 @@ class Machine:
         ]
         if not fitting:
             raise Unsupported(
-                f"no function {name!r} that takes {len(args)} arguments in this file{_at(node)}"
+                f"no function {name!r} that takes {len(args)} arguments in this file{at_line(node)}"
             )
         if len(fitting) == 1:
             return fitting[0]
         return max(
             fitting,
-            key=lambda f: sum(_fits(p.ctype, p.pointer, a) for p, a in zip(f.params, args, strict=False)),
+            key=lambda f: sum(fits(p.ctype, p.pointer, a) for p, a in zip(f.params, args, strict=False)),
         )
 
     def _bind_templates(
@@ -235,67 +282,14 @@ class Machine:
     ) -> None:
         if not function.template_params:
             return
-        given = {**dict(zip((p.name for p in function.template_params), explicit, strict=False)), **bindings}
-        missing = [p for p in function.template_params if p.name not in given]
-        if missing:
-            ordered = tuple(given[p.name] for p in function.template_params if p.name in given)
-            known = deduce(
-                function.template_params, ordered, function.params, [type_of_value(a) for a in args]
-            )
-            if known is None:
-                raise Unsupported(f"template arguments of {function.name!r} are not known{_at(node)}")
-            given = dict(zip((p.name for p in function.template_params), known, strict=True)) | given
+        given = {**explicit_bindings(function.template_params, explicit), **bindings}
+        values = deduce(function.template_params, given, function.params, [type_of_value(a) for a in args])
+        if values is None:
+            raise Unsupported(f"template arguments of {function.name!r} are not known{at_line(node)}")
+        given = dict(zip((p.name for p in function.template_params), values, strict=True))
         for param in function.template_params:
             if param.kind == "type":
                 scope.types[param.name] = str(self.type_of(given[param.name], scope.parent or scope))
             else:
-                value = host_eval.evaluate_text(self, given[param.name], scope)
+                value = self.evaluate_text(given[param.name], scope)
                 scope.cells[param.name] = Cell(value)
-
-
-def copied(value: Any) -> Any:
-    """C++ value semantics for what Python would share."""
-    if isinstance(value, Dim3):
-        return Dim3(value.x, value.y, value.z)
-    return list(value) if isinstance(value, list) else value
-
-
-def as_dim3(value: Any, node: Node | None = None) -> Dim3:
-    if isinstance(value, Dim3):
-        return Dim3(value.x, value.y, value.z)
-    parts = value if isinstance(value, list) else [value]
-    if len(parts) == 1 and isinstance(parts[0], Dim3):
-        return as_dim3(parts[0])
-    if len(parts) > 3 or not all(isinstance(p, Num) for p in parts):
-        raise Unsupported(f"a launch dimension that is no number{_at(node)}")
-    return Dim3(*(int(types.convert(p, "uint32").value) for p in parts))
-
-
-def type_of_value(value: Any) -> tuple[str, bool]:
-    """``(ctype, is pointer)`` for template deduction; "" where the value says nothing."""
-    if isinstance(value, Pointer):
-        return value.ctype, True
-    if isinstance(value, Num):
-        return types.C_NAMES[value.kind], False
-    return "", False
-
-
-def _fits(ctype: str, pointer: bool, value: Any) -> int:
-    """How well a value fits a parameter, to choose between overloads."""
-    given, is_pointer = type_of_value(value)
-    if pointer != is_pointer:
-        return 0
-    if ctype == given or types.KINDS.get(ctype, ctype) == types.KINDS.get(given, given):
-        return 2
-    return 1 if isinstance(value, Num) and ctype in types.KINDS else 0
-
-
-def _kind_of(value: Any) -> str:
-    return f"a value of kind {type(value).__name__}"
-
-
-def _at(node: Node | None) -> str:
-    return f", line {node.start_point[0] + 1}" if node is not None else ""
-
-
-from dice_engine.source import host_eval, host_exec  # noqa: E402  (they need Machine's name first)

@@ -6,7 +6,10 @@ from typing import Any
 
 from tree_sitter import Node
 
+from dice_engine.source import host_types as types
+from dice_engine.source.host_construct import options_from, tensor_options
 from dice_engine.source.host_machine import Machine
+from dice_engine.source.host_types import parse_type
 from dice_engine.source.host_values import (
     Address,
     Cell,
@@ -16,7 +19,6 @@ from dice_engine.source.host_values import (
     Opaque,
     Options,
     Pointer,
-    Scope,
     TensorKind,
 )
 
@@ -33,15 +35,23 @@ _FACTORIES = {
     "eye",
     "linspace",
 }
+
+
 _LIKE = {"empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"}
+
+
 _SPACES = ("torch::", "at::", "c10::")
+
+
 _RENAMED = {
     "data": "data_ptr",
     "mutable_data_ptr": "data_ptr",
     "const_data_ptr": "data_ptr",
     "ndimension": "dim",
+    "dtype": "scalar_type",
 }
-_RENAMED |= {"dtype": "scalar_type"}
+
+
 _DETACHED = {"sizes", "strides"}
 
 
@@ -49,7 +59,7 @@ def tensor_method(
     machine: Machine, tensor: Any, name: str, args: list[Any], template: str | None, node: Node
 ) -> Any:
     if name == "options":
-        return library.tensor_options(machine, tensor)
+        return tensor_options(machine, tensor)
     if name == "type" and not args:
         return TensorKind(tensor)
     if name in ("value", "unwrap") and not args:
@@ -59,7 +69,7 @@ def tensor_method(
     if name == "value_or":
         return tensor
     if name.startswith("new_"):
-        options = library.tensor_options(machine, tensor)
+        options = tensor_options(machine, tensor)
         given = [a for a in args if isinstance(a, Options)]
         rest = [a for a in args if not isinstance(a, Options)]
         return _function(machine, name.removeprefix("new_"), rest, given or [options], node)
@@ -97,9 +107,7 @@ def options_method(machine: Machine, options: Options, name: str, args: list[Any
     raise machine.unsupported(f"options.{name}()", node)
 
 
-def call(
-    machine: Machine, name: str, template: tuple[str, ...], args: list[Any], scope: Scope, node: Node
-) -> Any:
+def call(machine: Machine, name: str, args: list[Any], node: Node) -> Any:
     short = name.rsplit("::", 1)[-1]
     if short in ("getCurrentCUDAStream", "getDefaultCUDAStream", "getStreamFromPool"):
         return Opaque("stream")
@@ -120,7 +128,7 @@ def call(
         for prefix in _SPACES:
             space = space.removeprefix(prefix)
         if space in ("dtype", "device", "TensorOptions"):
-            return library.options_from(machine, args, node)
+            return options_from(machine, args, node)
         if short in ("toString", "str"):
             return str(machine.to_outside(args[0])) if args else ""
         if short == "elementSize" and args and isinstance(args[0], Dtype):
@@ -135,7 +143,7 @@ def call(
 
 
 def _function(machine: Machine, name: str, args: list[Any], options: list[Any], node: Node) -> Any:
-    merged = library.options_from(machine, options, node)
+    merged = options_from(machine, options, node)
     keywords = {key: machine.to_outside(value) for key, value in merged.values}
     return machine.world("torch_function", name, [machine.to_outside(a) for a in args], keywords)
 
@@ -192,8 +200,3 @@ def _cuda(machine: Machine, name: str, args: list[Any], node: Node) -> Any:
     if name == "cudaGetErrorString":
         return "no error"
     raise machine.unsupported(f"{name} in host code", node)
-
-
-from dice_engine.source import host_library as library  # noqa: E402
-from dice_engine.source import host_types as types  # noqa: E402
-from dice_engine.source.host_types import parse_type  # noqa: E402

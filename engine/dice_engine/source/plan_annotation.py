@@ -20,7 +20,7 @@ def annotated_plan(
 ) -> Plan | None:
     """The plan that the annotation above ``kernel`` gives; None when there is no annotation.
 
-    ``base`` makes the plan that the file gives with the annotation's help, for annotations without a launch of their own.
+    ``base`` makes the plan that the file gives with the annotation's help, for annotations without their own launch.
     """
     if "@dice" not in text:
         return None

@@ -79,8 +79,8 @@ def run_plan(
 ) -> None:
     """Issue the launches of one run of ``plan`` through ``runtime.launch``.
 
-    ``pointers`` holds one device pointer a buffer. Raises ``Unsupported`` and ``HostError`` as ``HostProgram.call`` does,
-    and ``ExpressionError`` for a launch expression without a value.
+    ``pointers`` holds one device pointer a buffer. Raises ``Unsupported`` and ``HostError`` as ``HostProgram.call``
+    does, and ``ExpressionError`` for a launch expression without a value.
     """
     if plan.wrapper is not None:
         arguments = [_value(plan, p.name, p.pointer, p.ctype, sizes, pointers, scalars) for p in plan.params]

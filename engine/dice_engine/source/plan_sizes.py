@@ -35,7 +35,10 @@ class SizeSets:
 
 
 def choose(symbols: list[str], kernel: str, rehearse: Rehearsal) -> SizeSets:
-    """Size sets for ``symbols``. Raises ``Unsupported`` with the reason when no sizes make the wrapper launch ``kernel``."""
+    """Size sets for ``symbols``.
+
+    Raises ``Unsupported`` with the reason when no sizes make the wrapper launch ``kernel``.
+    """
     probe = _Probe(symbols, kernel, rehearse)
     threads, fixed = probe.threads, probe.fixed_threads
     power = probe.power()

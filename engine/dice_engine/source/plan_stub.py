@@ -25,10 +25,11 @@ def stub(text: str, kernel_name: str) -> str:
     if not sizes:
         sizes = ["n"]
     two = len(sizes) > 1 and _uses_y(text, kernel)
-    if two:
-        launch = f"grid=({sizes[0]}+31)/32,({sizes[1]}+7)/8 block=32,8"
-    else:
-        launch = f"grid=({sizes[0]}+255)/256 block=256"
+    launch = (
+        f"grid=({sizes[0]}+31)/32,({sizes[1]}+7)/8 block=32,8"
+        if two
+        else f"grid=({sizes[0]}+255)/256 block=256"
+    )
     lines = [launch, *_buffers(kernel, sizes)]
     lines.append(f"sizes({_sizes(sizes)})")
     fills = [

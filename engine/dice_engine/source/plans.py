@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Collection
+from dataclasses import replace
 
 from dice_engine.source import host_types as types
 from dice_engine.source.annotation import Annotation
@@ -194,7 +195,7 @@ def _with_sizes(plan: Plan, chosen: SizeSets, symbols: list[str], where: str, li
         origin[MEASURE] = "the last size set is for timing only"
     if plan.templates != ({},):
         origin["templates"] = "explicit instantiations in the file"
-    return Plan(**{**plan.__dict__, "buffers": buffers, "sizes": chosen.sizes, "origin": origin})
+    return replace(plan, buffers=buffers, sizes=chosen.sizes, origin=origin)
 
 
 def _templates(wrapper: HostFunction) -> tuple[dict[str, str], ...]:
@@ -229,7 +230,8 @@ def _buffer(
     role = "in" if param.const else "inout"
     if kinds & _INDEX_KINDS:
         if param.const and not known:
-            return f"index-like pointer '{param.name}' needs a fill rule: add // @dice fill({param.name}=int[0,{symbol}))"
+            rule = f"// @dice fill({param.name}=int[0,{symbol}))"
+            return f"index-like pointer '{param.name}' needs a fill rule: add {rule}"
         return Buffer(param.name, role, whole, Fill("int", "0", "100"))
     if kinds & {"bool"}:
         return Buffer(param.name, role, whole, Fill("int", "0", "2"))
