@@ -1,19 +1,15 @@
-"""Positions: LSP lines and code units, Python characters and UTF-8 bytes of one text.
+"""Client positions and byte offsets of one text.
 
 LSP ends a line at ``\\n``, ``\\r\\n`` or ``\\r`` only. ``str.splitlines`` (and pygls with it) also ends lines at form
-feeds, U+2028 and others, which shifts every position after such a character, so lines are found here.
+feeds, U+2028 and others, which shifts every position after such a character; ``LineMap`` does it right.
 """
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
-
+from dice_engine.source.lines import Encoding, LineMap, to_text
 from lsprotocol import types
 
-_LINE_END = re.compile(r"\r\n|\n|\r")
-Encoding = str
-"""``utf-8``, ``utf-16`` or ``utf-32``: the unit in which the client counts ``character``."""
+__all__ = ["Encoding", "Positions", "units"]
 
 
 def units(text: str, encoding: Encoding) -> int:
@@ -25,90 +21,41 @@ def units(text: str, encoding: Encoding) -> int:
     return len(text) + sum(1 for char in text if char > "\uffff")
 
 
-def _characters(text: str, count: int, encoding: Encoding) -> int:
-    """How many characters of ``text`` the first ``count`` code units cover, clamped to the text.
+class Positions:
+    """The lines of one text. Offsets are UTF-8 byte offsets; whatever lies outside the text is clamped to it."""
 
-    A count that ends inside a character (half of a surrogate pair) means the position before that character.
-    """
-    if count <= 0:
-        return 0
-    if encoding == "utf-32" or text.isascii():
-        return min(count, len(text))
-    seen = 0
-    for index, char in enumerate(text):
-        if encoding == "utf-8":
-            point = ord(char)
-            seen += 1 if point < 0x80 else 2 if point < 0x800 else 3 if point < 0x10000 else 4
-        else:
-            seen += 2 if char > "\uffff" else 1
-        if seen > count:
-            return index
-    return len(text)
+    def __init__(self, text: str, encoding: Encoding) -> None:
+        self.encoding: Encoding = encoding
+        self._map = LineMap(text)
 
-
-class TextIndex:
-    """Line starts of one text, in characters and (when first asked for) in UTF-8 bytes."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._ascii = text.isascii()
-        self._starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
-        self._byte_starts: list[int] | None = None
+    @property
+    def data(self) -> bytes:
+        """The text in UTF-8."""
+        return self._map.data
 
     @property
     def line_count(self) -> int:
-        return len(self._starts)
+        return len(self._map.starts)
 
     def line(self, number: int) -> str:
         """Line ``number`` (from 0) without its line end; empty past the end of the text."""
-        if not 0 <= number < len(self._starts):
+        starts = self._map.starts
+        if not 0 <= number < len(starts):
             return ""
-        end = self._starts[number + 1] if number + 1 < len(self._starts) else len(self.text)
-        return self.text[self._starts[number] : end].rstrip("\r\n")
+        end = starts[number + 1] if number + 1 < len(starts) else len(self.data)
+        return to_text(self.data[starts[number] : end]).rstrip("\r\n")
 
-    def offset(self, position: types.Position, encoding: Encoding) -> int:
-        """The character offset of a client position. Positions outside the text are clamped to it."""
-        if position.line < 0:
-            return 0
-        if position.line >= len(self._starts):
-            return len(self.text)
-        return self._starts[position.line] + _characters(
-            self.line(position.line), position.character, encoding
-        )
+    def offset(self, position: types.Position) -> int:
+        """The byte offset of a client position; inside a character, that character's start."""
+        offset = self._map.offset(position.line, position.character, self.encoding)
+        while offset < len(self.data) and self.data[offset] & 0xC0 == 0x80:
+            offset -= 1
+        return offset
 
-    def position(self, offset: int, encoding: Encoding) -> types.Position:
-        """The client position of a character offset, clamped to the text."""
-        offset = min(max(offset, 0), len(self.text))
-        line = bisect_right(self._starts, offset) - 1
-        return types.Position(line, units(self.text[self._starts[line] : offset], encoding))
+    def position(self, offset: int) -> types.Position:
+        line, character = self._map.position(min(max(offset, 0), len(self.data)), self.encoding)
+        return types.Position(line, character)
 
-    def range(self, start: int, end: int, encoding: Encoding) -> types.Range:
-        """The client range of the characters ``start`` (inclusive) to ``end`` (exclusive)."""
-        return types.Range(self.position(start, encoding), self.position(end, encoding))
-
-    def to_byte(self, offset: int) -> int:
-        """The UTF-8 byte offset of a character offset."""
-        if self._ascii:
-            return offset
-        line = bisect_right(self._starts, offset) - 1
-        inside = self.text[self._starts[line] : offset]
-        return self._bytes()[line] + len(inside.encode("utf-8", "surrogatepass"))
-
-    def from_byte(self, byte: int) -> int:
-        """The character offset of a UTF-8 byte offset; inside a character, that character's start."""
-        if self._ascii:
-            return min(max(byte, 0), len(self.text))
-        starts = self._bytes()
-        line = max(bisect_right(starts, byte) - 1, 0)
-        end = self._starts[line + 1] if line + 1 < len(self._starts) else len(self.text)
-        return self._starts[line] + _characters(
-            self.text[self._starts[line] : end], byte - starts[line], "utf-8"
-        )
-
-    def _bytes(self) -> list[int]:
-        if self._byte_starts is None:
-            self._byte_starts = [0]
-            for start, end in zip(self._starts, self._starts[1:], strict=False):
-                size = len(self.text[start:end].encode("utf-8", "surrogatepass"))
-                self._byte_starts.append(self._byte_starts[-1] + size)
-        return self._byte_starts
+    def range(self, start: int, end: int) -> types.Range:
+        """The client range of the bytes ``start`` (inclusive) to ``end`` (exclusive)."""
+        return types.Range(self.position(start), self.position(end))

@@ -52,14 +52,21 @@ class Record:
     context: str
     """Digest of the document around the hole when it was checked."""
     state: State = "queued"
-    done: int = 0
-    total: int = 0
+    expected: int = 0
+    """Candidates that were asked for."""
+    decoded: int = 0
+    blocks: int = 0
+    """Blocks decoded so far, of all candidates together."""
     candidates: dict[int, Candidate] = field(default_factory=dict)
     message: str = ""
 
     @property
     def active(self) -> bool:
         return self.state in ACTIVE
+
+    @property
+    def judged(self) -> int:
+        return sum(1 for item in self.candidates.values() if item.verdict is not None)
 
     @property
     def correct(self) -> int:

@@ -41,14 +41,14 @@ def evidence(verdict: Verdict) -> str:
 
 
 def progress(record: Record) -> str:
-    """``decoding 12/40 blocks`` while nothing else is left to say, then ``checking 5/8: 2 correct``."""
-    judged = sum(1 for item in record.candidates.values() if item.verdict is not None)
+    """``decoding 3/8 candidates, 57 blocks``, then ``checking 5/8: 2 correct``."""
+    checked = f"checking {record.judged}/{len(record.candidates)}: {record.correct} correct"
     if record.state == "queued":
         return "waiting for its turn"
     if record.state == "decoding":
-        text = f"decoding {record.done}/{record.total} blocks" if record.total else "decoding"
-        return text if not judged else f"{text}, {judged} checked: {record.correct} correct"
-    return f"checking {judged}/{len(record.candidates)}: {record.correct} correct"
+        decoding = f"decoding {record.decoded}/{record.expected} candidates, {plural(record.blocks, 'block')}"
+        return decoding if not record.candidates else f"{decoding}; {checked}"
+    return checked
 
 
 def lens_title(record: Record) -> str:
@@ -56,7 +56,9 @@ def lens_title(record: Record) -> str:
     if record.state == "queued":
         return "DICE: queued"
     if record.active:
-        return f"DICE: {progress(record)}"
+        if not record.candidates:
+            return "DICE: decoding"
+        return f"DICE: checking {record.judged}/{record.expected}"
     offers = record.offers()
     if not offers or offers[0].verdict is None:
         return "DICE: find faster" if record.state == "cancelled" else "DICE: no verified rewrite, try again"

@@ -1,0 +1,105 @@
+"""``dice``: the command line. Light subcommands run here; those that need torch run as ``python -m`` of their part.
+
+Exit codes: 0 done, 1 the answer is no, 2 bad use or input. An error is one clear line on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from importlib.util import find_spec
+
+from dice_ls import __version__
+
+_MODULES = {
+    "verify": ("dice_engine.verify", [], "judge a candidate against its reference"),
+    "generate": ("dice_engine.generate", [], "decode candidates without checking them"),
+    "serve": ("dice_engine.service", [], "run the engine that editors share"),
+    "cuke": ("dice_training", ["cuke"], "build, import and describe training data"),
+    "train": ("dice_training", ["train"], "train a checkpoint from a recipe"),
+    "eval": ("dice_training", ["eval"], "score a checkpoint on benchmarks"),
+}
+_BENCHES = {
+    "decode": "dice_engine.bench_decode",
+    "verify": "dice_engine.bench_verify",
+    "lsp": "dice_ls.bench",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if argv is None else argv
+    parser = _parser()
+    if not arguments:
+        parser.print_help()
+        return 2
+    command, rest = arguments[0], arguments[1:]
+    try:
+        if command == "holes":
+            from dice_engine.source.__main__ import main as holes
+
+            return int(holes(rest) or 0)
+        if command == "suggest":
+            from dice_ls.suggest import main as suggest
+
+            return suggest(rest)
+        if command == "doctor":
+            from dice_ls.doctor import main as doctor
+
+            return doctor(rest)
+        if command == "bench":
+            return _bench(rest)
+        if command in _MODULES:
+            module, prefix, _ = _MODULES[command]
+            return _run(command, module, prefix + rest)
+        parser.parse_args(arguments)
+    except KeyboardInterrupt:
+        return 130
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dice", description="Verified rewrites of CUDA kernels, decoded by a model on this machine."
+    )
+    parser.add_argument("--version", action="version", version=f"dice {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands.add_parser("doctor", help="what works on this machine and what to do about the rest")
+    commands.add_parser("holes", help="what could be rewritten in a file, and how it would be run")
+    commands.add_parser("suggest", help="decode rewrites of a kernel or module and check each one")
+    for name, (_, _, text) in _MODULES.items():
+        commands.add_parser(name, help=text)
+    commands.add_parser("bench", help="measure decoding, verification or the language server")
+    return parser
+
+
+def _bench(rest: list[str]) -> int:
+    if not rest or rest[0] not in _BENCHES:
+        return _bad(f"dice bench: expected one of {', '.join(_BENCHES)}")
+    return _run(f"bench {rest[0]}", _BENCHES[rest[0]], rest[1:])
+
+
+def _run(command: str, module: str, arguments: list[str]) -> int:
+    """Run ``python -m module`` with our standard streams and pass its exit code on."""
+    if find_spec(module) is None:
+        return _bad(f"dice {command}: {module} is not part of this installation")
+    if find_spec("torch") is None:
+        return _bad(f"dice {command} needs the engine: pip install 'dice-ls[engine]'")
+    process = subprocess.Popen([sys.executable, "-m", module, *arguments])
+    while True:
+        try:
+            code = process.wait()
+            break
+        except KeyboardInterrupt:
+            # The terminal has sent the interrupt to the child as well; wait for it to clean up.
+            continue
+    return code if code >= 0 else 128 - code
+
+
+def _bad(message: str) -> int:
+    print(message, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

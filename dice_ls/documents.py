@@ -1,0 +1,112 @@
+"""Open documents and the holes in them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import PurePosixPath
+from urllib.parse import unquote
+
+from dice_engine.source.hole import Hole
+from dice_engine.source.lines import to_text
+from lsprotocol import types
+from pygls.uris import to_fs_path
+
+from dice_ls.positions import Encoding, Positions
+from dice_ls.suggestions.store import HoleId, identify
+
+log = logging.getLogger(__name__)
+_SUFFIX_OF_LANGUAGE = {"cuda": ".cu", "cuda-cpp": ".cu", "cuda-c++": ".cu", "python": ".py"}
+_SUFFIXES = (".cu", ".cuh", ".py")
+
+
+class Document:
+    """One open document: the client's URI as it was sent, its version and text. ``positions`` and ``holes`` follow."""
+
+    def __init__(self, uri: str, text: str, version: int, language: str, encoding: Encoding) -> None:
+        self.uri = uri
+        self.version = version
+        self.language = language
+        self.encoding: Encoding = encoding
+        self._text = text
+        self._positions: Positions | None = None
+        self._holes: list[Hole] | None = None
+        self._identified: list[tuple[HoleId, Hole]] | None = None
+
+    @property
+    def text(self) -> str:
+        return self._text
+
+    @property
+    def path(self) -> str:
+        """The file's path, or for a buffer without one a name whose suffix fits its language."""
+        path = to_fs_path(self.uri) or unquote(self.uri.rpartition(":")[2])
+        if PurePosixPath(path).suffix in _SUFFIXES:
+            return path
+        return path + _SUFFIX_OF_LANGUAGE.get(self.language, "")
+
+    @property
+    def positions(self) -> Positions:
+        if self._positions is None:
+            self._positions = Positions(self._text, self.encoding)
+        return self._positions
+
+    @property
+    def holes(self) -> list[Hole]:
+        """The holes of the text as it is now; found once a version. Empty when the text cannot be read at all."""
+        if self._holes is None:
+            self._holes = []
+            if self.path.endswith(_SUFFIXES):
+                from dice_engine.source.holes import find_holes
+
+                try:
+                    self._holes = find_holes(self._text, self.path)
+                except Exception:
+                    log.exception("cannot read the holes of %s", self.uri)
+        return self._holes
+
+    @property
+    def identified(self) -> list[tuple[HoleId, Hole]]:
+        """The holes with their identities, in document order."""
+        if self._identified is None:
+            self._identified = identify(self._text, self.holes)
+        return self._identified
+
+    def change(self, changes: list[types.TextDocumentContentChangeEvent], version: int) -> None:
+        """Apply the client's changes in their order; positions outside the text are clamped."""
+        for change in changes:
+            if isinstance(change, types.TextDocumentContentChangePartial):
+                start = self.positions.offset(change.range.start)
+                end = max(start, self.positions.offset(change.range.end))
+                data = self.positions.data
+                self._replace(to_text(data[:start]) + change.text + to_text(data[end:]))
+            else:
+                self._replace(change.text)
+        self.version = version
+
+    def _replace(self, text: str) -> None:
+        self._text = text
+        self._positions = None
+        self._holes = None
+        self._identified = None
+
+
+class Documents:
+    """The open documents, by URI; clients may write one URI in several ways (``c:`` and ``c%3A``)."""
+
+    def __init__(self) -> None:
+        self.encoding: Encoding = "utf-16"
+        self._open: dict[str, Document] = {}
+
+    def open(self, item: types.TextDocumentItem) -> Document:
+        document = Document(item.uri, item.text, item.version, item.language_id, self.encoding)
+        self._open[unquote(item.uri)] = document
+        return document
+
+    def get(self, uri: str) -> Document | None:
+        return self._open.get(unquote(uri))
+
+    def close(self, uri: str) -> None:
+        self._open.pop(unquote(uri), None)
+
+    def __iter__(self):
+        return iter(list(self._open.values()))

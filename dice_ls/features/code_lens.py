@@ -1,0 +1,50 @@
+"""A code lens over every kernel and module: what can be done, what is being done, what was found."""
+
+from __future__ import annotations
+
+from dice_engine.source.hole import Hole
+from lsprotocol import types
+
+from dice_ls.documents import Document
+from dice_ls.features import edits
+from dice_ls.features.code_actions import command
+from dice_ls.language_server import DiceServer
+from dice_ls.suggestions import wording
+from dice_ls.suggestions.store import HoleId
+
+
+def register(server: DiceServer) -> None:
+    @server.feature(types.TEXT_DOCUMENT_CODE_LENS, types.CodeLensOptions(resolve_provider=False))
+    def code_lens(ls: DiceServer, params: types.CodeLensParams) -> list[types.CodeLens] | None:
+        document = ls.documents.get(params.text_document.uri)
+        if document is None or not ls.settings.codeLens:
+            return None
+        return [
+            types.CodeLens(_above(document, hole), command=_command(ls, document, hole_id, hole))
+            for hole_id, hole in ls.identified(document)
+            if hole.editable
+        ]
+
+
+def _above(document: Document, hole: Hole) -> types.Range:
+    start = document.positions.position(hole.anchor[0])
+    return types.Range(start, start)
+
+
+def _command(ls: DiceServer, document: Document, hole_id: HoleId, hole: Hole) -> types.Command:
+    if not hole.plan.runnable:
+        if not edits.can_annotate(hole):
+            return command("DICE: no plan, see the @dice annotation", "dice.status", document, hole_id)
+        return command("DICE: no plan, add @dice", "dice.insertAnnotation", document, hole_id)
+    record, candidates = edits.offers(ls, document, hole_id, hole)
+    if record is None or (record.offers() and not candidates):
+        title = "DICE: find faster"
+        if ls.store.stale(document.uri, hole_id):
+            title += " (the code changed since the last search)"
+        return command(title, "dice.findFaster", document, hole_id)
+    title = wording.lens_title(record)
+    if record.active:
+        return command(title, "dice.status", document, hole_id)
+    if candidates:
+        return command(title, "dice.applySuggestion", document, hole_id, candidate=candidates[0].index)
+    return command(title, "dice.findFaster", document, hole_id)

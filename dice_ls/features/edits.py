@@ -1,0 +1,107 @@
+"""Suggestions as workspace edits, right to the byte for the document as it is at this moment."""
+
+from __future__ import annotations
+
+from dice_engine.source.hole import Hole
+from lsprotocol import types
+
+from dice_ls.documents import Document
+from dice_ls.language_server import DiceServer
+from dice_ls.suggestions import wording
+from dice_ls.suggestions.store import Candidate, HoleId, Record, context_digest
+
+_ANNOTATION = "dice"
+
+
+class NoStub(Exception):
+    """No annotation can be written for this hole; the message says what to do instead."""
+
+
+def offers(
+    server: DiceServer, document: Document, hole_id: HoleId, hole: Hole
+) -> tuple[Record | None, list[Candidate]]:
+    """The record of a hole and those of its results that still apply to the document's present text."""
+    record = server.store.get(document.uri, hole_id)
+    if record is None:
+        return None, []
+    candidates = record.offers()
+    if hole.kind == "module":
+        # Inserting leaves the class itself as it was, so what is inserted already must be recognised here.
+        candidates = [
+            item for item in candidates if item.core.strip() not in hole.suffix.replace("\r\n", "\n")
+        ]
+    return record, candidates
+
+
+def rewrite(
+    server: DiceServer, document: Document, record: Record, hole: Hole, candidate: Candidate
+) -> types.WorkspaceEdit:
+    """The edit that puts ``candidate`` in the place of the hole's core."""
+    from dice_engine.source.holes import edit
+
+    assert candidate.verdict is not None
+    moved = record.context != context_digest(document.text, hole)
+    description = wording.evidence(candidate.verdict)
+    if moved:
+        description += "; the file was changed outside this code since the check"
+    annotation = types.ChangeAnnotation(
+        label=wording.offer_title(candidate.verdict), needs_confirmation=moved, description=description
+    )
+    place = document.positions.range(hole.start_byte, hole.end_byte)
+    return workspace_edit(server, document, types.TextEdit(place, edit(hole, candidate.core)), annotation)
+
+
+def workspace_edit(
+    server: DiceServer,
+    document: Document,
+    change: types.TextEdit,
+    annotation: types.ChangeAnnotation | None = None,
+) -> types.WorkspaceEdit:
+    """The richest form of one change that the client understands: versioned, and annotated where it can be."""
+    if not server.supports("workspace.workspace_edit.document_changes"):
+        return types.WorkspaceEdit(changes={document.uri: [change]})
+    annotate = annotation is not None and server.supports(
+        "workspace.workspace_edit.change_annotation_support"
+    )
+    target = types.OptionalVersionedTextDocumentIdentifier(uri=document.uri, version=document.version)
+    if not annotate or annotation is None:
+        return types.WorkspaceEdit(document_changes=[types.TextDocumentEdit(target, [change])])
+    annotated = types.AnnotatedTextEdit(_ANNOTATION, change.range, change.new_text)
+    return types.WorkspaceEdit(
+        document_changes=[types.TextDocumentEdit(target, [annotated])],
+        change_annotations={_ANNOTATION: annotation},
+    )
+
+
+def can_annotate(hole: Hole) -> bool:
+    """Whether a new annotation would help: not where one stands already and has a fault."""
+    return not hole.plan.runnable and not (hole.plan.reason or "").startswith("the annotation")
+
+
+def stub(server: DiceServer, document: Document, hole: Hole) -> types.WorkspaceEdit:
+    """The edit that inserts a filled ``@dice`` annotation above a kernel or class. Raises NoStub."""
+    line = document.positions.position(hole.anchor[0]).line
+    above = document.positions.line(line)
+    indent = above[: len(above) - len(above.lstrip())]
+    newline = "\r\n" if "\r\n" in document.text else "\n"
+    text = "".join(indent + one + newline for one in _stub_text(document, hole).splitlines())
+    at = types.Position(line, 0)
+    return workspace_edit(server, document, types.TextEdit(types.Range(at, at), text))
+
+
+def _stub_text(document: Document, hole: Hole) -> str:
+    from dice_engine.source import pytorch
+    from dice_engine.source.holes import decode
+    from dice_engine.source.plans import stub as kernel_stub
+
+    if hole.kind == "module":
+        classes = pytorch.module_classes(pytorch.parse(document.positions.data))
+        inputs = next((module.inputs for module in classes if module.name == hole.name), ())
+        return f"# @dice inputs({', '.join(f'{name}=randn(64, 1024)' for name in inputs)}) init()"
+    if hole.kind == "load_inline_core":
+        raise NoStub("annotate the kernels inside the string, or add get_inputs() to the file")
+    decoded = decode(hole)
+    try:
+        return kernel_stub(decoded.prefix + decoded.core + decoded.suffix, hole.name)
+    except KeyError:
+        raise NoStub(f"the signature of `{hole.name}` cannot be read; write the annotation by hand") from None

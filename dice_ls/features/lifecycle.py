@@ -1,0 +1,36 @@
+"""initialize, initialized and shutdown: settings in, one clear word about what was wrong with them, jobs out."""
+
+from __future__ import annotations
+
+from lsprotocol import types
+
+from dice_ls.language_server import DiceServer
+from dice_ls.positions import Encoding
+from dice_ls.settings import Settings
+
+_ENCODINGS: dict[object, Encoding] = {
+    types.PositionEncodingKind.Utf8: "utf-8",
+    types.PositionEncodingKind.Utf16: "utf-16",
+    types.PositionEncodingKind.Utf32: "utf-32",
+}
+
+
+def register(server: DiceServer) -> None:
+    @server.feature(types.INITIALIZE)
+    def initialize(ls: DiceServer, params: types.InitializeParams) -> None:
+        ls.settings, ls.setting_problems = Settings.from_client(params.initialization_options)
+        ls.documents.encoding = _ENCODINGS.get(ls.workspace.position_encoding, "utf-16")
+
+    @server.feature(types.INITIALIZED)
+    def initialized(ls: DiceServer, _params: types.InitializedParams) -> None:
+        for problem in ls.setting_problems:
+            ls.show(f"DICE settings: {problem}", types.MessageType.Warning)
+
+    @server.feature(types.SHUTDOWN)
+    async def shutdown(ls: DiceServer, _params: None) -> None:
+        await ls.jobs.stop()
+        await ls.engine.close()
+
+    @server.feature(types.WINDOW_WORK_DONE_PROGRESS_CANCEL)
+    def cancel_progress(ls: DiceServer, params: types.WorkDoneProgressCancelParams) -> None:
+        ls.jobs.cancel_token(params.token)

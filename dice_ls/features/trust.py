@@ -1,0 +1,71 @@
+"""Asking for, giving and taking back trust. Without it no code of the workspace is compiled, imported or run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcInvalidParams
+from pygls.uris import to_fs_path
+
+from dice_ls.documents import Document
+from dice_ls.language_server import DiceServer
+
+_YES = "Trust and run"
+_NO = "Do not trust"
+
+
+async def ensure(ls: DiceServer, document: Document) -> bool:
+    """Whether the document's workspace is trusted; asks once when nobody has said so."""
+    if ls.settings.trusted is True:
+        return True
+    root = ls.root_of(document)
+    trusted = ls.trust.get(root) if ls.settings.trusted is None else False
+    if trusted is None:
+        trusted = await _ask(ls, root)
+    if trusted is False:
+        ls.show(
+            f"{root} is not trusted: its code is not compiled or run. The command dice.trustWorkspace changes that.",
+            types.MessageType.Warning,
+        )
+    return trusted is True
+
+
+async def _ask(ls: DiceServer, root: Path) -> bool | None:
+    """Ask the user; closing the question means neither yes nor no and is not stored."""
+    question = types.ShowMessageRequestParams(
+        type=types.MessageType.Warning,
+        message=f"To check a rewrite, DICE compiles and runs code of {root}. Do you trust this code?",
+        actions=[types.MessageActionItem(_YES), types.MessageActionItem(_NO)],
+    )
+    chosen = await ls.window_show_message_request_async(question)
+    if chosen is None or chosen.title not in (_YES, _NO):
+        return None
+    _store(ls, root, chosen.title == _YES)
+    return chosen.title == _YES
+
+
+def answer(ls: DiceServer, arguments: tuple[Any, ...], trusted: bool) -> dict[str, Any]:
+    """``dice.trustWorkspace`` and ``dice.untrustWorkspace``: for the folder in ``uri``, else for every root."""
+    if arguments and not (isinstance(arguments[0], dict) and isinstance(arguments[0].get("uri"), str)):
+        raise JsonRpcInvalidParams("expected one object with `uri`, or nothing")
+    if arguments:
+        document = ls.documents.get(arguments[0]["uri"])
+        path = to_fs_path(arguments[0]["uri"])
+        roots = [ls.root_of(document)] if document else [Path(path)] if path else []
+    else:
+        paths = [to_fs_path(uri) for uri in ls.workspace.folders] or [ls.workspace.root_path]
+        roots = [Path(path) for path in paths if path]
+    if not roots:
+        raise JsonRpcInvalidParams("no workspace folder is open: name one by `uri`")
+    if ls.settings.trusted is not None and ls.settings.trusted != trusted:
+        raise JsonRpcInvalidParams("the client's setting `trusted` decides; change it there")
+    for root in roots:
+        _store(ls, root, trusted)
+    return {"roots": [str(root) for root in roots], "trusted": trusted}
+
+
+def _store(ls: DiceServer, root: Path, trusted: bool) -> None:
+    if problem := ls.trust.set(root, trusted):
+        ls.show(f"DICE: {problem}", types.MessageType.Warning)

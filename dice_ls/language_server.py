@@ -1,0 +1,94 @@
+"""The server object: what all features share. No feature logic here; see ``server.py`` for the wiring."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from dice_engine.source.hole import Hole
+from lsprotocol import types
+from pygls.capabilities import get_capability
+from pygls.lsp.server import LanguageServer
+from pygls.uris import to_fs_path
+
+from dice_ls import __version__
+from dice_ls.documents import Document, Documents
+from dice_ls.engine import Engine
+from dice_ls.protocol import DiceProtocol
+from dice_ls.settings import Settings
+from dice_ls.status import StatusReporter
+from dice_ls.suggestions.jobs import JobQueue
+from dice_ls.suggestions.store import HoleId, Store
+from dice_ls.trust import TrustStore
+
+log = logging.getLogger(__name__)
+
+
+class DiceServer(LanguageServer):
+    """State of one client's session: documents, settings, trust, results and the queue of jobs."""
+
+    def __init__(self) -> None:
+        super().__init__("dice-ls", __version__, protocol_cls=DiceProtocol, max_workers=2)
+        self.settings = Settings()
+        self.setting_problems: list[str] = []
+        self.documents = Documents()
+        self.store = Store()
+        self.trust = TrustStore()
+        self.status = StatusReporter(self.protocol.notify)
+        self.engine = Engine()
+        self.jobs = JobQueue(self)
+        self._refreshing = False
+
+    def identified(self, document: Document) -> list[tuple[HoleId, Hole]]:
+        """The document's holes with their identities, in document order."""
+        return document.identified
+
+    def find(self, document: Document, hole_id: str) -> tuple[HoleId, Hole] | None:
+        """The hole whose identity (as ``str``) is ``hole_id`` in the document's present text."""
+        return next((pair for pair in self.identified(document) if str(pair[0]) == hole_id), None)
+
+    def supports(self, capability: str) -> bool:
+        """Whether the client said yes to a capability, by its dotted attribute path."""
+        return bool(get_capability(self.client_capabilities, capability, False))
+
+    def root_of(self, document: Document) -> Path:
+        """The workspace folder a document belongs to, else the folder it lies in."""
+        path = Path(to_fs_path(document.uri) or "untitled")
+        roots = [to_fs_path(uri) for uri in self.workspace.folders] + [self.workspace.root_path]
+        containing = [Path(root) for root in roots if root and path.is_relative_to(root)]
+        if containing:
+            return max(containing, key=lambda root: len(root.parts))
+        if to_fs_path(document.uri) is None and self.workspace.root_path:
+            return Path(self.workspace.root_path)
+        return path.parent
+
+    def show(self, message: str, kind: types.MessageType = types.MessageType.Info) -> None:
+        """Tell the user one thing, once."""
+        self.window_show_message(types.ShowMessageParams(kind, message))
+
+    def note(self, message: str) -> None:
+        """Write to the client's log, where it disturbs nobody."""
+        self.window_log_message(types.LogMessageParams(types.MessageType.Info, message))
+
+    def refresh_lenses(self) -> None:
+        """Ask the client to fetch code lenses again; requests within 200 ms are one."""
+        if self._refreshing or not self.supports("workspace.code_lens.refresh_support"):
+            return
+        self._refreshing = True
+
+        def send() -> None:
+            self._refreshing = False
+            self.workspace_code_lens_refresh(None)
+
+        asyncio.get_running_loop().call_later(0.2, send)
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """Errors outside a request go to our log; only a body that is not JSON has an answer of its own."""
+        if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+            self.protocol.answer_parse_error(error)
+        log.error("%s", error)
+
+    protocol: DiceProtocol  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -1,0 +1,67 @@
+"""``dice-ls``: the language server's entry point and its wiring. Features are one file each under ``features/``."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+if TYPE_CHECKING:
+    from dice_ls.language_server import DiceServer
+
+
+def create_server() -> DiceServer:
+    """A server with every feature registered. Imports happen here, so that ``main`` controls when."""
+    from dice_ls.features import code_actions, code_lens, commands, documents, lifecycle
+    from dice_ls.language_server import DiceServer
+
+    server = DiceServer()
+    for feature in (lifecycle, documents, code_actions, code_lens, commands):
+        feature.register(server)
+    return server
+
+
+def main() -> None:
+    """Serve on standard input and output, or as ``--tcp`` or ``--ws`` say (``--host``, ``--port``)."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="dice-ls: %(levelname)s %(message)s")
+    arguments = sys.argv[1:]
+    stdio = not {"--tcp", "--ws", "-h", "--help", "--version"}.intersection(arguments)
+    requests, answers = _take_stdio() if stdio else (None, None)
+    # The LSP types are 600 generated classes: collecting garbage while they are made costs a fifth of the start.
+    gc.disable()
+    server = create_server()
+    gc.freeze()
+    gc.enable()
+    if requests is not None and answers is not None:
+        from dice_ls.protocol import ClientPipe
+
+        server.start_io(requests, cast(BinaryIO, ClientPipe(answers)))
+        return
+    if "--version" in arguments:
+        print(f"dice-ls {server.version}")
+        return
+    from pygls.cli import start_server
+
+    start_server(server, arguments)
+
+
+def _take_stdio() -> tuple[BinaryIO, BinaryIO]:
+    """The client's pipe, moved away from descriptors 0 and 1.
+
+    Standard output is the protocol: whatever else prints there, here or in a child, would end the session. After
+    this, descriptor 1 is standard error and descriptor 0 is empty for us and for every child.
+    """
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    sys.stdout = sys.stderr
+    return requests, answers
+
+
+if __name__ == "__main__":
+    main()

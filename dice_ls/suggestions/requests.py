@@ -1,0 +1,143 @@
+"""From a hole to what is asked of the engine: a core to decode, and each candidate to judge."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, replace
+
+from dice_engine.prompts import core_request
+from dice_engine.source import pytorch
+from dice_engine.source.hole import Hole
+from dice_engine.source.holes import apply, decode
+from dice_engine.wire import Device, GenerateRequest, VerifyRequest
+
+_MODULE_CLASS = re.compile(r"^class\s+(\w+)\s*\(", re.MULTILINE)
+_ENTRY = ("get_inputs", "get_init_inputs")
+
+
+class NotCheckable(Exception):
+    """The hole has a plan, yet nothing of the file can be called to compare a candidate; the message says what."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request for faster versions of ``hole``, which is a hole of ``text``."""
+
+    path: str
+    text: str
+    hole: Hole
+    candidates: int = 8
+    device: Device = "auto"
+    checkpoint: str | None = None
+    seed: int = 0
+
+    @property
+    def in_python(self) -> bool:
+        return self.path.endswith((".py", ".pyi"))
+
+    @property
+    def _runs_as_module(self) -> bool:
+        """A kernel in a Python string runs through the file's module, unless an annotation says how to launch it."""
+        return self.in_python and (self.hole.kind != "kernel_body" or self.hole.plan.source == "inputs")
+
+    def generate(self) -> GenerateRequest:
+        decoded = decode(self.hole)
+        pytorch_source = reference_source(self.text) if self.hole.kind == "load_inline_core" else None
+        core = core_request(self.hole.kind, decoded.prefix, decoded.core, decoded.suffix, pytorch_source)
+        return GenerateRequest(
+            id="",
+            kind=core.kind,
+            prefix=core.prefix,
+            suffix=core.suffix,
+            reference=core.reference,
+            n=self.candidates,
+            seed=self.seed,
+            checkpoint=self.checkpoint,
+            device=self.device,
+        )
+
+    def verify(self, core: str) -> VerifyRequest:
+        """The document with ``core`` in the hole against the document as it is.
+
+        Raises:
+            NotCheckable: no class of a Python file runs the hole.
+            LiteralError: the string around the hole cannot hold the core.
+        """
+        candidate = apply(self.hole, core)
+        request = VerifyRequest("", self.text, candidate, plan=self.hole.plan, device=self.device)
+        if self._runs_as_module:
+            reference, rewritten = self._classes(core)
+            return replace(request, reference_class=reference, candidate_class=rewritten)
+        if self.in_python:
+            decoded = decode(self.hole)
+            original = decoded.prefix + decoded.core + decoded.suffix
+            request = replace(request, original=original, candidate=decoded.prefix + core + decoded.suffix)
+        return replace(request, kernel=self.hole.name)
+
+    def check(self) -> None:
+        """Raises NotCheckable now instead of after decoding."""
+        if self._runs_as_module and self.hole.kind != "module":
+            self._classes("")
+
+    def _classes(self, core: str) -> tuple[str, str]:
+        """The class that runs now, and the one that runs with ``core`` in place."""
+        if self.hole.kind == "module":
+            written = _MODULE_CLASS.findall(core)
+            return self.hole.name, "ModelNew" if "ModelNew" in written or not written else written[-1]
+        classes = pytorch.module_classes(pytorch.parse(self.text.encode("utf-8", "surrogatepass")))
+        inline = [module.name for module in classes if module.uses_inline]
+        if not inline:
+            raise NotCheckable(
+                f"no nn.Module class of the file uses the extension of `{self.hole.name}`; add one that calls it"
+            )
+        name = "ModelNew" if "ModelNew" in inline else inline[-1]
+        return name, name
+
+
+def reference_source(text: str) -> str | None:
+    """The plain PyTorch part of a file that also has a ``load_inline`` module: imports, class and input makers.
+
+    None when the file has no such class. It is what a ``load_inline`` source shall compute.
+    """
+    try:
+        statements = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return None
+    modules = pytorch.module_classes(pytorch.parse(text.encode("utf-8", "surrogatepass")))
+    plain = [module.name for module in modules if not module.uses_inline]
+    if not plain:
+        return None
+    defined = {name: statement for statement in statements for name in _defines(statement)}
+    pending = ["Model" if "Model" in plain else plain[0], *_ENTRY]
+    kept: set[int] = set()
+    while pending:
+        statement = defined.get(pending.pop())
+        if statement is not None and id(statement) not in kept:
+            kept.add(id(statement))
+            pending += [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    lines = text.replace("\r\n", "\n").split("\n")
+    imports, parts = [], []
+    for statement in statements:
+        source = "\n".join(lines[_first_line(statement) - 1 : statement.end_lineno])
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            if "cpp_extension" not in source:
+                imports.append(source)
+        elif id(statement) in kept:
+            parts.append(source)
+    return "\n\n\n".join(["\n".join(imports), *parts]) + "\n"
+
+
+def _defines(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, ast.ClassDef | ast.FunctionDef):
+        return [statement.name]
+    if isinstance(statement, ast.Assign):
+        return [
+            node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)
+        ]
+    return []
+
+
+def _first_line(statement: ast.stmt) -> int:
+    decorators = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(decorator.lineno for decorator in decorators)])
