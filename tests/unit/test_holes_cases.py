@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from dice_engine.source import __main__ as command
 from dice_engine.source.holes import apply, decode, edit, find_holes, hole_at
-from dice_engine.source.lines import LineMap
+from dice_engine.source.lines import Encoding, LineMap
 
 CASES = Path(__file__).parents[1] / "cases"
 
@@ -116,7 +116,10 @@ def test_positions_in_three_encodings() -> None:
     text = read("unicode_crlf.cu")
     (hole,) = find_holes(text, "unicode_crlf.cu")
     lines = LineMap(text)
-    starts = {name: lines.position(hole.start_byte, name) for name in ("utf-8", "utf-16", "utf-32")}
+    encodings: tuple[Encoding, ...] = ("utf-8", "utf-16", "utf-32")
+    starts: dict[Encoding, tuple[int, int]] = {
+        name: lines.position(hole.start_byte, name) for name in encodings
+    }
     assert starts == {"utf-8": (3, 100), "utf-16": (3, 96), "utf-32": (3, 94)}
     assert lines.position(hole.end_byte, "utf-16") == (7, 0)
     for encoding, position in starts.items():

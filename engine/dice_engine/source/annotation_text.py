@@ -134,6 +134,8 @@ class AnnotationText:
             position = self._item(key, sign, found)
 
     def _item(self, key: Span, sign: re.Match[str] | None, found: list[Item]) -> int:
+        """Read one item; it is kept when it has no fault of form. Returns where the next one may begin."""
+        faults = len(self.errors)
         if key.text not in self.keys:
             self.error(key, f"unknown key `{key.text}`.{suggestion(key.text, self.keys)} {self._known()}")
         elif sign is None or (sign.group(1) == "=") != (key.text in _ASSIGNED):
@@ -148,18 +150,17 @@ class AnnotationText:
                 self.error((key.start, stop), f"the bracket after `{key.text}` is not closed")
                 return stop
             value, after = self.span(sign.end(), end), end + 1
-        elif key.text in ("host", "fixture") or key.text not in self.keys:
+        elif key.text in ("host", "fixture") or key.text not in _ASSIGNED or key.text not in self.keys:
             match = re.compile(r"[ \t]*([^\s]*)").match(self.text, sign.end())
             assert match is not None
             value, after = self.span(match.start(1), match.end(1)), match.end()
         else:
             after = self._expressions_end(sign.end())
             value = self.span(sign.end(), after)
-        if key.text in self.keys:
-            if not value.text and key.text in _ASSIGNED:
-                self.error(key, f"`{key.text}=` has no value")
-            else:
-                found.append(Item(key, value))
+        if len(self.errors) == faults and not value.text and key.text in _ASSIGNED:
+            self.error(key, f"`{key.text}=` has no value")
+        if len(self.errors) == faults:
+            found.append(Item(key, value))
         return max(after, sign.end())
 
     def span(self, start: int, end: int) -> Span:

@@ -6,6 +6,7 @@ The file is only parsed, never run; a file with syntax errors still gives what c
 from __future__ import annotations
 
 import functools
+import re
 from bisect import bisect_right
 from dataclasses import dataclass
 
@@ -106,16 +107,15 @@ def module_classes(file: PythonFile) -> list[ModuleClass]:
     for name, (index, node) in classes.items():
         statement = statements[index]
         users = [other for other, (at, _) in classes.items() if other != name and name in mentions[at]]
-        newline = file.data.find(b"\n", statement.end_byte)
-        line_end = len(file.data) if newline < 0 else newline
-        if file.data[line_end - 1 : line_end] == b"\r":
-            line_end -= 1
+        end = statement.end_byte
+        while file.data[end - 1 : end] == b"\r":  # the grammar counts it into a comment before CRLF
+            end -= 1
         found.append(
             ModuleClass(
                 name=name,
                 start=statement.start_byte,
-                end=statement.end_byte,
-                insert=max(line_end, statement.end_byte),
+                end=end,
+                insert=_line_end(file.data, end),
                 inputs=_forward_inputs(file, node),
                 uses_inline=index in reaches_inline,
                 used_by=users[0] if users else None,
@@ -137,6 +137,11 @@ def comments_above(data: bytes, offset: int) -> tuple[tuple[int, int], ...]:
         found.append((above + len(line) - len(line.lstrip()), above + len(line.rstrip())))
         start = above
     return tuple(reversed(found))
+
+
+def _line_end(data: bytes, offset: int) -> int:
+    newline = re.compile(rb"[\r\n]").search(data, offset)
+    return newline.start() if newline else len(data)
 
 
 def _undecorated(node: tree_sitter.Node) -> tree_sitter.Node:
