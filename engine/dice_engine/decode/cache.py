@@ -90,6 +90,7 @@ class OwnCache:
             self.k = torch.cat((self.k, torch.zeros_like(self.k)), dim=3)
             self.v = torch.cat((self.v, torch.zeros_like(self.v)), dim=3)
 
+    @torch.inference_mode()
     def move(self, source: int, target: int) -> None:
         """Row ``source`` takes the place of ``target``, which has finished."""
         self.k[:, target] = self.k[:, source]
