@@ -22,7 +22,7 @@ from dice_engine.verify.protocol import dtype_name
 _BASE_REL = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
 _RMS_SHARE = 0.2
 _UNCERTAIN_SHARE = 0.01
-_NOISE_CAP = 0.02
+NOISE_CAP = 0.02
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ def bounds(
         return Bounds(override.rel, override.abs, math.inf, uncertain)
     eps = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
     growth = accumulation / 2 if biased else 2 * math.sqrt(accumulation)
-    base = max(_BASE_REL.get(dtype, 1e-2), min(eps * growth, _NOISE_CAP))
-    rel = max(base, min(8 * noise, _NOISE_CAP))
-    rms = max(base * _RMS_SHARE, min(eps * growth, _NOISE_CAP) if biased else 0.0, min(4 * noise, _NOISE_CAP))
+    base = max(_BASE_REL.get(dtype, 1e-2), min(eps * growth, NOISE_CAP))
+    rel = max(base, min(8 * noise, NOISE_CAP))
+    rms = max(base * _RMS_SHARE, min(eps * growth, NOISE_CAP) if biased else 0.0, min(4 * noise, NOISE_CAP))
     return Bounds(rel, 4 * torch.finfo(dtype).tiny if dtype.is_floating_point else 0.0, rms, uncertain)
 
 
@@ -88,7 +88,7 @@ def tensors(value: Any, path: str = "output") -> Iterator[tuple[str, torch.Tenso
             yield from tensors(item, f"{path}[{index}]" if len(value) > 1 else path)
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from tensors(item, f"{path}[{key!r}]")
+            yield from tensors(item, f"{path}[{key!r}]" if path else str(key))
 
 
 def scale(expected: torch.Tensor) -> float:
@@ -152,14 +152,14 @@ def compare_tensor(
     return Check(True, None, "", max_abs, max_rel)
 
 
-def compare(expected: Any, actual: Any, limits: list[Bounds]) -> Check:
+def compare(expected: Any, actual: Any, limits: list[Bounds], name: str = "output") -> Check:
     """Compare nested outputs; ``limits`` holds one ``Bounds`` for each tensor of ``expected`` in order."""
-    problem = _structure(expected, actual, "output")
+    problem = _structure(expected, actual, name)
     if problem:
         return Check(False, None, problem, math.inf, math.inf)
     worst_abs = worst_rel = 0.0
-    for (name, want), (_, got), limit in zip(tensors(expected), tensors(actual), limits, strict=True):
-        check = compare_tensor(want, got, limit, name)
+    for (path, want), (_, got), limit in zip(tensors(expected, name), tensors(actual), limits, strict=True):
+        check = compare_tensor(want, got, limit, path)
         worst_abs, worst_rel = max(worst_abs, check.max_abs), max(worst_rel, check.max_rel)
         if not check.ok:
             return Check(False, check.rule, check.reason, worst_abs, worst_rel)
@@ -177,7 +177,7 @@ def spread(expected: torch.Tensor, other: torch.Tensor) -> tuple[float, torch.Te
     size = scale(expected)
     relative = ((moved - want).abs() / (want.abs() + size + 1e-300)).nan_to_num(1.0, 1.0, 1.0)
     relative = torch.where(torch.isfinite(want) | torch.isfinite(moved), relative, 0.0)
-    jumps = relative > _NOISE_CAP
+    jumps = relative > NOISE_CAP
     if not bool(jumps.any()):
         return float(relative.max()), None
     if int(jumps.sum()) > max(1, int(_UNCERTAIN_SHARE * jumps.numel())):

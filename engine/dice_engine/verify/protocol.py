@@ -24,7 +24,7 @@ MAX_BODY_BYTES = 64 << 20
 MAX_BLOBS = 4096
 MAX_BLOB_BYTES = 16 << 30
 _HEAD = struct.Struct("!II")
-_TENSOR = 1
+_TENSOR, _TUPLE, _DTYPE = 1, 2, 3
 
 DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
@@ -75,9 +75,12 @@ class Channel:
         self.sock.close()
 
     def send(self, message: Any, timeout: float | None = None) -> None:
-        """Send one message. Values: None, bool, int, float, str, bytes, list/tuple, dict with str keys, tensor."""
+        """Send one message: None, bool, int, float, str, bytes, list, tuple, dict, tensor or torch.dtype, nested.
+
+        Raises TypeError for anything else, before a byte is sent.
+        """
         blobs: list[memoryview] = []
-        body = msgpack.packb(message, default=lambda value: _pack(value, blobs), use_bin_type=True)
+        body = _packed(message, blobs)
         head = self.nonce + _HEAD.pack(len(body), len(blobs))
         head += struct.pack(f"!{len(blobs)}Q", *(blob.nbytes for blob in blobs))
         self.sock.settimeout(timeout)
@@ -107,9 +110,7 @@ class Channel:
         body = self._read(body_bytes, until)
         blobs = [self._read(size, until) for size in sizes]
         try:
-            return msgpack.unpackb(
-                body, ext_hook=lambda code, data: _unpack(code, data, blobs), strict_map_key=False
-            )
+            return _unpacked(body, blobs)
         except ProtocolError:
             raise
         except Exception as error:
@@ -135,7 +136,26 @@ class Channel:
         return data
 
 
-def _pack(value: Any, blobs: list[memoryview]) -> msgpack.ExtType:
+def _packed(value: Any, blobs: list[memoryview]) -> bytes:
+    packed = msgpack.packb(
+        value, default=lambda item: _pack(item, blobs), use_bin_type=True, strict_types=True
+    )
+    return bytes(packed or b"")
+
+
+def _unpacked(data: bytes | bytearray, blobs: list[bytearray]) -> Any:
+    return msgpack.unpackb(data, ext_hook=lambda code, item: _unpack(code, item, blobs), strict_map_key=False)
+
+
+def _pack(value: Any, blobs: list[memoryview]) -> Any:
+    if isinstance(value, tuple):
+        return msgpack.ExtType(_TUPLE, _packed(list(value), blobs))
+    if isinstance(value, torch.dtype):
+        return msgpack.ExtType(_DTYPE, dtype_name(value).encode())
+    kinds: tuple[Any, ...] = (dict, list, bool, int, float, str)
+    for kind in kinds:
+        if isinstance(value, kind):
+            return kind(value)
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"a message cannot hold a {type(value).__name__}")
     name = dtype_name(value.dtype)
@@ -148,12 +168,18 @@ def _pack(value: Any, blobs: list[memoryview]) -> msgpack.ExtType:
     order = sorted(range(tensor.dim()), key=lambda axis: -strides[axis])
     dense = tensor.permute(order).cpu().contiguous().resolve_conj().resolve_neg()
     raw = dense.reshape(-1).view(torch.uint8) if dense.numel() else torch.empty(0, dtype=torch.uint8)
-    blobs.append(memoryview(raw.numpy()).cast("B"))
-    packed = msgpack.packb([len(blobs) - 1, name, list(tensor.shape), order, strides])
-    return msgpack.ExtType(_TENSOR, packed)
+    array: Any = raw.numpy()
+    blobs.append(memoryview(array).cast("B"))
+    return msgpack.ExtType(
+        _TENSOR, _packed([len(blobs) - 1, name, list(tensor.shape), order, strides], blobs)
+    )
 
 
-def _unpack(code: int, data: bytes, blobs: list[bytearray]) -> torch.Tensor:
+def _unpack(code: int, data: bytes, blobs: list[bytearray]) -> Any:
+    if code == _TUPLE:
+        return tuple(_unpacked(data, blobs))
+    if code == _DTYPE:
+        return DTYPES[bytes(data).decode()]
     if code != _TENSOR:
         raise ProtocolError(f"unknown extension {code} in a message")
     try:

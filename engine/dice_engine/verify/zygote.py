@@ -34,6 +34,10 @@ _MESSAGE_BYTES = 1 << 16
 _RUNNER_FD = 3
 
 
+def _pack(message: dict[str, Any]) -> bytes:
+    return bytes(msgpack.packb(message) or b"")
+
+
 class ZygoteError(Exception):
     """The process that runners are forked from cannot start or has died: this machine's fault."""
 
@@ -126,7 +130,7 @@ class Zygote:
         }
         try:
             with self._send_lock:
-                socket.send_fds(self._control, [msgpack.packb(request)], [theirs.fileno()])
+                socket.send_fds(self._control, [_pack(request)], [theirs.fileno()])
         except OSError as error:
             ours.close()
             raise ZygoteError(f"the process that runs candidates has ended: {self._last_words()}") from error
@@ -137,7 +141,7 @@ class Zygote:
     def kill(self, child: Child, timeout: float = 5.0) -> Exit | None:
         """SIGKILL the runner and everything it started, and wait for its end."""
         with contextlib.suppress(OSError), self._send_lock:
-            self._control.send(msgpack.packb({"op": "kill", "id": child.id}))
+            self._control.send(_pack({"op": "kill", "id": child.id}))
         return self.wait(child, timeout)
 
     def wait(self, child: Child, timeout: float) -> Exit | None:
@@ -246,8 +250,9 @@ def _become_runner(request: dict[str, Any], handle: int, zygote: int) -> None:
             os.dup2(handle, _RUNNER_FD)
         os.closerange(_RUNNER_FD + 1, 4096)
         os.chdir(folder)
+        kept = sandbox.environment(folder)
         os.environ.clear()
-        os.environ.update(sandbox.environment(folder))
+        os.environ.update(kept)
         if sandbox.enter_namespaces():
             _become_keeper()
         cuda = bool(request["cuda"])
@@ -301,7 +306,7 @@ def _reap(running: dict[int, int], control: socket.socket) -> None:
             "signal": os.WTERMSIG(status) if signaled else None,
         }
         with contextlib.suppress(OSError):
-            control.send(msgpack.packb(event))
+            control.send(_pack(event))
 
 
 def _kill(pids: list[int]) -> None:

@@ -1,0 +1,203 @@
+"""``load_inline`` without its build: the device part compiled alone, the host functions interpreted.
+
+While a program's text runs, ``torch.utils.cpp_extension.load_inline`` and ``load`` are ours. The object they return
+has the asked-for functions; each call runs the host function of the source through the interpreter. Host code that
+the interpreter does not understand is compiled instead, the first time that shows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dice_engine.source.host import HostProgram
+from dice_engine.source.host_values import Device, Dtype, Unsupported
+from dice_engine.verify.build import device_source
+from dice_engine.verify.build.cpu import CpuModule, Order, build_cpu
+from dice_engine.verify.build.interface import BuildError, DeviceModule
+from dice_engine.verify.torch_runtime import LaunchPath, TorchRuntime
+
+_BINDING = re.compile(r"\bm\s*\.\s*def\s*\(\s*\"(\w+)\"\s*,\s*&?\s*([\w:]+)")
+
+
+class Toolchain:
+    """How this runner builds: its device, its folder, and the one launch path that everything goes through."""
+
+    def __init__(self, device: torch.device, folder: Path):
+        self.device = device
+        self.folder = folder
+        self.launches = LaunchPath()
+        self.extensions: list[Extension] = []
+        self.modules: list[DeviceModule] = []
+        self._count = 0
+
+    def build_device(
+        self,
+        source: str,
+        instantiations: Sequence[tuple[str, tuple[str, ...]]] = (),
+        flags: Sequence[str] = (),
+    ) -> DeviceModule:
+        """Compile the device part of ``source``. Raises BuildError or InfraError."""
+        parts = device_source.split(source)
+        if self.device.type == "cuda":
+            from dice_engine.verify.build.nvrtc import build_nvrtc
+
+            module: DeviceModule = build_nvrtc(parts, instantiations, extra_flags=flags)
+            self.modules.append(module)
+            return module
+        module = build_cpu(parts, self.new_folder(), instantiations)
+        self.modules.append(module)
+        return module
+
+    def set_order(self, order: Order) -> None:
+        """Order of threads and blocks in the launches that follow (the GPU decides for itself)."""
+        for module in self.modules:
+            if isinstance(module, CpuModule):
+                module.set_order(order)
+
+    def new_folder(self) -> Path:
+        self._count += 1
+        folder = self.folder / f"build{self._count}"
+        folder.mkdir()
+        return folder
+
+    def load_inline(
+        self,
+        name: str,
+        cpp_sources: str | Sequence[str] = (),
+        cuda_sources: str | Sequence[str] | None = None,
+        functions: str | Sequence[str] | Mapping[str, str] | None = None,
+        extra_cuda_cflags: Sequence[str] | None = None,
+        **_: Any,
+    ) -> Extension:
+        """The signature of ``torch.utils.cpp_extension.load_inline``; build folders and flags of the host are ours."""
+        cuda = "\n".join([cuda_sources] if isinstance(cuda_sources, str) else cuda_sources or ())
+        cpp = "\n".join([cpp_sources] if isinstance(cpp_sources, str) else cpp_sources)
+        asked = [functions] if isinstance(functions, str) else list(functions or ())
+        return self._add(Extension(self, name, cuda, cpp, asked, list(extra_cuda_cflags or ())))
+
+    def load(
+        self,
+        name: str,
+        sources: str | Sequence[str],
+        extra_cuda_cflags: Sequence[str] | None = None,
+        **_: Any,
+    ) -> Extension:
+        """The signature of ``torch.utils.cpp_extension.load``: sources are files, bound by PYBIND11_MODULE."""
+        paths = [Path(path) for path in ([sources] if isinstance(sources, str) else sources)]
+        cuda = "\n".join(path.read_text() for path in paths if path.suffix in (".cu", ".cuh"))
+        cpp = "\n".join(path.read_text() for path in paths if path.suffix not in (".cu", ".cuh"))
+        return self._add(Extension(self, name, cuda, cpp, [], list(extra_cuda_cflags or ())))
+
+    def _add(self, extension: Extension) -> Extension:
+        self.extensions.append(extension)
+        return extension
+
+    @property
+    def backend(self) -> str:
+        return "+".join(dict.fromkeys(part for e in self.extensions for part in e.backend.split("+")))
+
+    @property
+    def build_seconds(self) -> float:
+        return sum(extension.build_seconds for extension in self.extensions)
+
+    @property
+    def log(self) -> str:
+        return "\n".join(extension.log for extension in self.extensions if extension.log)
+
+
+class Extension:
+    """What ``load_inline`` returns: one attribute a bound function."""
+
+    def __init__(
+        self,
+        toolchain: Toolchain,
+        name: str,
+        cuda: str,
+        cpp: str,
+        functions: list[str],
+        cuda_flags: list[str],
+    ):
+        self.__name__ = name
+        self._toolchain = toolchain
+        self._cuda, self._cpp, self._cuda_flags = cuda, cpp, cuda_flags
+        source = f"{cuda}\n{cpp}"
+        self._bound: dict[str, str] = dict(_BINDING.findall(source)) | {
+            function: function for function in functions
+        }
+        if not self._bound:
+            raise BuildError(
+                f"extension {name!r} binds no function: give functions=[...] or a PYBIND11_MODULE"
+            )
+        self._device = toolchain.build_device(cuda)
+        self._compiled: Any = None
+        self.why_compiled = ""
+        try:
+            self._program = HostProgram(source)
+            self._runtime = TorchRuntime(self._device, toolchain.launches, toolchain.device)
+            missing = [
+                cpp_name for cpp_name in self._bound.values() if cpp_name not in self._program.functions
+            ]
+            if missing:
+                raise Unsupported(f"no body found for {missing[0]!r}")
+        except Unsupported as reason:
+            self.compile_host(str(reason))
+        for python_name in self._bound:
+            setattr(self, python_name, self._caller(python_name))
+
+    @property
+    def backend(self) -> str:
+        return f"{self._device.backend}+host" if self._compiled is not None else self._device.backend
+
+    @property
+    def build_seconds(self) -> float:
+        return self._device.build_seconds + (
+            self._compiled.build_seconds if self._compiled is not None else 0.0
+        )
+
+    @property
+    def log(self) -> str:
+        return self._device.log
+
+    @property
+    def interpreted(self) -> bool:
+        return self._compiled is None
+
+    def synchronize(self) -> None:
+        self._device.synchronize()
+
+    def compile_host(self, reason: str) -> None:
+        """Build the host side with g++, for code that the interpreter does not understand (``reason``)."""
+        self.why_compiled = reason
+        raise BuildError(f"the host code of {self.__name__!r} cannot be run: {reason}")
+
+    def _caller(self, python_name: str) -> Callable[..., Any]:
+        cpp_name = self._bound[python_name]
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if kwargs:
+                declared = [param.name for param in self._program.functions[cpp_name].params]
+                unknown = [key for key in kwargs if key not in declared]
+                if unknown:
+                    raise TypeError(f"{python_name}() got an unexpected keyword argument {unknown[0]!r}")
+                args = (*args, *[kwargs[name] for name in declared[len(args) :] if name in kwargs])
+            result = self._program.call(cpp_name, list(args), self._runtime)
+            return _to_python(result)
+
+        call.__name__ = python_name
+        return call
+
+
+def _to_python(value: Any) -> Any:
+    """A host function's result as pybind would give it."""
+    if isinstance(value, Dtype):
+        return getattr(torch, value.name)
+    if isinstance(value, Device):
+        return torch.device(value.type, value.index)
+    if isinstance(value, list | tuple):
+        return type(value)(_to_python(item) for item in value)
+    return value

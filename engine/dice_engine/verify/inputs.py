@@ -1,0 +1,75 @@
+"""What programs are run on: other fills of given inputs, and buffers for kernel plans."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+
+FillKind = Literal["given", "uniform", "near_constant", "large"]
+FILLS: tuple[FillKind, ...] = ("near_constant", "uniform", "large")
+LARGE = 100.0
+
+
+def refill(values: Any, kind: FillKind, seed: int) -> Any:
+    """Nested ``values`` with every floating tensor of more than one element filled anew; the rest stays.
+
+    ``near_constant`` (1.3 give or take a thousandth) lets errors of low-precision sums pile up, which random signs
+    hide; ``large`` (normal, times 100) overflows an exponential without its shift.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def fill(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if not value.dtype.is_floating_point or value.numel() < 2:
+                return value
+            return fill_tensor(torch.empty_like(value), kind, generator)
+        if isinstance(value, list | tuple):
+            return type(value)(fill(item) for item in value)
+        if isinstance(value, dict):
+            return {key: fill(item) for key, item in value.items()}
+        return value
+
+    return fill(values)
+
+
+def fill_tensor(tensor: torch.Tensor, kind: FillKind, generator: torch.Generator) -> torch.Tensor:
+    """Fill a floating tensor in place."""
+    wide = torch.float32 if tensor.dtype.itemsize < 4 else tensor.dtype
+    shape = tensor.shape
+    if kind == "uniform":
+        fresh = torch.rand(shape, generator=generator, dtype=wide)
+    elif kind == "near_constant":
+        fresh = 1.3 + 1e-3 * torch.rand(shape, generator=generator, dtype=wide)
+    else:
+        fresh = torch.randn(shape, generator=generator, dtype=wide) * (LARGE if kind == "large" else 1.0)
+    return tensor.copy_(fresh)
+
+
+def nudge(values: Any, seed: int) -> Any:
+    """Every floating tensor moved by at most one rounding step of its type, to see how the reference reacts."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def move(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if not value.dtype.is_floating_point:
+                return value
+            signs = torch.randint(-1, 2, value.shape, generator=generator).to(value.dtype)
+            return value + value * signs * torch.finfo(value.dtype).eps
+        if isinstance(value, list | tuple):
+            return type(value)(move(item) for item in value)
+        if isinstance(value, dict):
+            return {key: move(item) for key, item in value.items()}
+        return value
+
+    return move(values)
+
+
+def changeable(values: Any) -> bool:
+    """Whether ``refill`` would change anything."""
+    if isinstance(values, torch.Tensor):
+        return values.dtype.is_floating_point and values.numel() > 1
+    items = (
+        values.values() if isinstance(values, dict) else values if isinstance(values, list | tuple) else ()
+    )
+    return any(changeable(item) for item in items)

@@ -1,0 +1,108 @@
+"""Rules that are checked inside the runner: what the candidate's code did to the process it shares with its class."""
+
+from __future__ import annotations
+
+import builtins
+import time
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.utils import cpp_extension
+
+_WATCHED: tuple[Any, ...] = (
+    torch,
+    torch.Tensor,
+    F,
+    torch.nn,
+    torch.nn.Module,
+    torch.cuda,
+    torch.cuda.Event,
+    torch.random,
+    torch.testing,
+    torch.autograd,
+    cpp_extension,
+    time,
+    builtins,
+)
+
+
+REFERENCE_USED = "the candidate used the reference's class "
+"""How the message of a disarmed method begins."""
+
+
+@dataclass
+class Identities:
+    """Which objects the names of torch, time and builtins meant at one moment."""
+
+    objects: dict[str, Any]
+
+    @staticmethod
+    def take() -> Identities:
+        return Identities(dict(_names()))
+
+    def changed(self) -> list[str]:
+        """Names that mean another object now, or that are gone."""
+        now = dict(_names())
+        return sorted(name for name, value in self.objects.items() if now.get(name) is not value)
+
+
+def _names() -> Iterator[tuple[str, Any]]:
+    for owner in _WATCHED:
+        prefix = getattr(owner, "__name__", str(owner))
+        for name, value in list(vars(owner).items()):
+            if callable(value) or isinstance(value, property | classmethod | staticmethod):
+                yield f"{prefix}.{name}", value
+
+
+@dataclass
+class Disarmed:
+    """The reference's class inside the candidate's text, after its methods were made to raise."""
+
+    name: str
+    original: type
+    functions: set[int]
+
+    def relation(self, candidate: Any, model: torch.nn.Module | None) -> str | None:
+        """How ``candidate`` (a class) still hangs on the reference's class, in words."""
+        if not isinstance(candidate, type):
+            return None
+        if candidate is self.original or self.original in candidate.__mro__:
+            return f"{candidate.__name__} derives from {self.name}"
+        if model is not None and any(type(part) is self.original for part in model.modules()):
+            return f"{candidate.__name__} holds an instance of {self.name}"
+        for part in candidate.__mro__:
+            for name, value in vars(part).items():
+                if isinstance(value, types.FunctionType) and id(value) in self.functions:
+                    return f"{candidate.__name__}.{name} is {self.name}'s own method"
+        return None
+
+
+def disarm(namespace: dict[str, Any], name: str) -> Disarmed | None:
+    """Make every method that class ``name`` defines raise ReferenceUsed, also for whoever holds the function."""
+    original = namespace.get(name)
+    if not isinstance(original, type):
+        return None
+    functions: set[int] = set()
+    for value in vars(original).values():
+        function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+        if isinstance(function, types.FunctionType):
+            functions.add(id(function))
+            function.__code__ = _tripwire(function, name)
+    return Disarmed(name, original, functions)
+
+
+def _tripwire(function: types.FunctionType, name: str) -> types.CodeType:
+    """Code that raises, with the free variables that ``function`` has (Python demands that they agree)."""
+    free = function.__code__.co_freevars
+    lines = ["def maker():"]
+    lines += [f"  {variable} = None" for variable in free]
+    lines += ["  def tripwire(*_, **__):"]
+    lines += [f"    {variable}" for variable in free]
+    lines += [f"    raise RuntimeError({REFERENCE_USED + name!r})", "  return tripwire"]
+    scope: dict[str, Any] = {}
+    exec(compile("\n".join(lines), "<reference>", "exec"), scope)
+    return scope["maker"]().__code__

@@ -1,0 +1,244 @@
+"""Judging a kernel: original and candidate run the same plan from the same contents; what they leave is compared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dice_engine.source.expressions import ExpressionError, evaluate
+from dice_engine.source.plan import Fill, Plan
+from dice_engine.source.plans import buffer_ctype, checking_sizes, extent, scalar_values
+from dice_engine.verify import compare, inputs
+from dice_engine.verify.compare import Bounds
+from dice_engine.verify.judge.module import Findings
+from dice_engine.verify.program import ProgramError, RunOptions
+from dice_engine.verify.program_kernel import buffer_layout
+from dice_engine.verify.verdict import BuildInfo
+from dice_engine.verify.worker import Failed, Worker
+
+_SEEDS = 3
+
+
+@dataclass
+class KernelCase:
+    """One run of the plan: its inputs as a message for a runner, what the original made of them, the bounds."""
+
+    name: str
+    message: dict[str, Any]
+    expected: dict[str, torch.Tensor]
+    limits: list[Bounds]
+
+
+class OriginalKernel:
+    """The original kernel in its runner; its cases are computed once and serve every candidate."""
+
+    def __init__(
+        self, worker: Worker, text: str, plan: Plan, timeout: float, build_timeout: float, cpu: bool
+    ):
+        self.worker = worker
+        self.plan = plan
+        self.timeout = timeout
+        self.cpu = cpu
+        self.mutated: set[str] = set()
+        self._cases: dict[str, KernelCase | None] = {}
+        worker.ask("load_kernel", build_timeout, text=text, plan=plan_message(plan))
+        self._names = list(_case_names(plan))
+        if not any(self.case(name) is not None for name in self._names):
+            raise Failed(
+                "no_plan", "the original is not reproducible: two runs from the same contents differ"
+            )
+
+    def cases(self) -> Iterator[KernelCase]:
+        """Every usable case, the most telling first."""
+        for name in self._names:
+            case = self.case(name)
+            if case is not None:
+                yield case
+
+    def case(self, name: str) -> KernelCase | None:
+        if name not in self._cases:
+            template, sizes, seed, fill = name.split("/")
+            self._cases[name] = self._make(name, int(template), int(sizes), int(seed), fill)
+        return self._cases[name]
+
+    def _make(self, name: str, template: int, sizes: int, seed: int, fill: str) -> KernelCase | None:
+        message = case_message(self.plan, template, sizes, seed, fill)
+        first = self._run(message)
+        if first["damage"]:
+            raise Failed("no_plan", f"with the plan's sizes the original itself {first['damage']}")
+        if not first["launches"]:
+            raise Failed("no_plan", f"running the plan does not launch {self.plan.kernel}")
+        self.mutated |= set(first["mutated"])
+        expected: dict[str, torch.Tensor] = first["outputs"]
+        if fill != "given" and not all(
+            bool(torch.isfinite(t).all()) for t in expected.values() if t.dtype.is_floating_point
+        ):
+            return None
+        if all(compare.same_bits(expected[key], message["buffers"][key]) for key in expected):
+            raise Failed("no_plan", "the original changes none of its buffers: nothing can be verified")
+        others = [self._run(message, order="reverse")["outputs"]]
+        nudged = {**message, "buffers": inputs.nudge(message["buffers"], seed)}
+        if inputs.changeable(message["buffers"]):
+            others.append(self._run(nudged)["outputs"])
+        dtype = compare.lowest_dtype(message["buffers"])
+        total_in = sum(contents.numel() for contents in message["buffers"].values())
+        reach = total_in // max(1, sum(t.numel() for t in expected.values()))
+        values = message["sizes"].values()
+        accumulation = max(1, reach, max(values) if len(values) > 1 else 1)
+        limits = []
+        for key, want in expected.items():
+            noise, uncertain = 0.0, None
+            for other in others:
+                share, jumps = compare.spread(want, other[key])
+                noise = max(noise, share)
+                uncertain = jumps if uncertain is None else uncertain if jumps is None else uncertain | jumps
+            if noise > compare.NOISE_CAP or not _exactly_repeated(want, others[0][key]):
+                return None
+            coarse = max(dtype, want.dtype, key=lambda d: torch.finfo(d).eps if d.is_floating_point else 0.0)
+            limits.append(
+                compare.bounds(
+                    coarse, accumulation, fill == "near_constant", noise, self.plan.tolerance, uncertain
+                )
+            )
+        return KernelCase(name, message, expected, limits)
+
+    def _run(self, message: dict[str, Any], order: str = "forward") -> dict[str, Any]:
+        options = {**vars(RunOptions()), "order": order if self.cpu else "forward"}
+        return self.worker.ask("run_kernel", self.timeout, case=message, options=options)
+
+
+class KernelTrial:
+    """All checks of one candidate kernel; ``run`` raises Failed at the first that it does not pass."""
+
+    def __init__(self, worker: Worker, timeout: float, budget: float):
+        self.worker = worker
+        self.timeout = timeout
+        self.budget = budget
+        self.found = Findings()
+
+    def load(self, text: str, plan: Plan, build_timeout: float) -> None:
+        """Compile the candidate in its runner."""
+        build = self.worker.ask("load_kernel", build_timeout, text=text, plan=plan_message(plan))
+        self.found.build = BuildInfo(build["backend"], round(build["seconds"], 3), build["log"])
+
+    def run(self, original: OriginalKernel) -> None:
+        """Every binding at every size; more seeds and fills while the budget lasts."""
+        self.original = original
+        until = time.monotonic() + self.budget
+        combinations = len(original.plan.templates) * len(checking_sizes(original.plan))
+        for number, case in enumerate(original.cases()):
+            if number >= combinations and time.monotonic() > until:
+                break
+            self._judge(case, "forward", None)
+            if original.cpu and number < combinations:
+                self._judge(case, "reverse", "race")
+        if self.found.trials == 0:
+            raise Failed("no_plan", "the original is too sensitive to rounding for a fair comparison")
+
+    def _judge(self, case: KernelCase, order: str, rule: str | None) -> None:
+        options = {**vars(RunOptions()), "order": order}
+        result = self.worker.ask("run_kernel", self.timeout, case=case.message, options=options)
+        where = _words(case)
+        if not result["launches"]:
+            raise Failed("deceptive", "none of its kernels is launched", "no_launch")
+        if result["damage"]:
+            raise Failed("mismatch", f"{where}: the kernel {result['damage']}", "out_of_bounds")
+        outputs = result["outputs"]
+        check = compare.compare(case.expected, outputs, case.limits, name="")
+        self.found.max_abs = max(self.found.max_abs, check.max_abs)
+        self.found.max_rel = max(self.found.max_rel, check.max_rel)
+        if not check.ok:
+            if rule == "race":
+                reason = f"{where}: the result depends on the order of threads: {check.reason}"
+                raise Failed("mismatch", reason, "race")
+            raise Failed("mismatch", f"{where}: {check.reason}", check.rule)
+        extra = [name for name in result["mutated"] if name not in self.original.mutated]
+        if extra:
+            raise Failed("mismatch", f"{where}: it writes its input {extra[0]}", "input_mutation")
+        self.found.trials += 1
+
+
+def plan_message(plan: Plan) -> dict[str, Any]:
+    """What a runner needs of a plan, as plain data."""
+    return {
+        "source": plan.source,
+        "kernel": plan.kernel,
+        "wrapper": plan.wrapper,
+        "params": [[p.name, p.ctype, p.pointer, p.const] for p in plan.params],
+        "grid": list(plan.grid) if plan.grid else None,
+        "block": list(plan.block) if plan.block else None,
+        "shared": plan.shared,
+        "buffers": [[b.name, b.role, b.extent] for b in plan.buffers],
+        "templates": [dict(template) for template in plan.templates],
+        "sizes": [dict(sizes) for sizes in plan.sizes],
+        "scalars": {name: [fill.kind, fill.low, fill.high] for name, fill in plan.scalars.items()},
+    }
+
+
+def case_message(plan: Plan, template: int, size: int, seed: int, fill: str) -> dict[str, Any]:
+    """Contents for every buffer of one case. Raises Failed(no_plan) where the plan does not give them."""
+    binding, sizes = plan.templates[template], plan.sizes[size]
+    generator = torch.Generator().manual_seed(7919 * seed + 31 * template + size + 1)
+    buffers: dict[str, torch.Tensor] = {}
+    try:
+        for buffer in plan.buffers:
+            dtype, lanes = buffer_layout(buffer_ctype(plan, buffer, binding))
+            count = extent(buffer, sizes) * lanes
+            if count < 0:
+                raise Failed("no_plan", f"the extent of {buffer.name} is negative at {sizes}")
+            buffers[buffer.name] = _contents(buffer.fill, count, dtype, sizes, fill, generator)
+        scalars = scalar_values(plan, sizes, seed)
+    except (ExpressionError, KeyError, ProgramError) as error:
+        raise Failed("no_plan", str(error)) from error
+    return {"template": binding, "sizes": sizes, "scalars": scalars, "buffers": buffers, "seed": seed}
+
+
+def _contents(
+    fill: Fill,
+    count: int,
+    dtype: torch.dtype,
+    sizes: dict[str, int],
+    variant: str,
+    generator: torch.Generator,
+) -> torch.Tensor:
+    if fill.kind == "prefix_sum":
+        steps = torch.randint(0, 5, (count,), generator=generator)
+        return (torch.cumsum(steps, 0) - steps[0] if count else steps).to(dtype)
+    if fill.kind == "int" or not dtype.is_floating_point:
+        low, high = (
+            (evaluate(fill.low, sizes), evaluate(fill.high, sizes)) if fill.kind == "int" else (0, 100)
+        )
+        return torch.randint(low, max(high, low + 1), (count,), generator=generator).to(dtype)
+    tensor = torch.empty(count, dtype=dtype)
+    if fill.kind == "uniform":
+        low, high = float(fill.low), float(fill.high)
+        return tensor.copy_(low + (high - low) * torch.rand(count, generator=generator, dtype=torch.float64))
+    return inputs.fill_tensor(tensor, variant, generator)  # type: ignore[arg-type]
+
+
+def _case_names(plan: Plan) -> Iterator[str]:
+    """``template/sizes/seed/fill``: every binding at every size first, then more seeds and fills at the first size."""
+    for size in range(len(checking_sizes(plan))):
+        for template in range(len(plan.templates)):
+            yield f"{template}/{size}/0/given"
+    for template in range(len(plan.templates)):
+        for seed in range(1, _SEEDS):
+            yield f"{template}/0/{seed}/given"
+        for fill in inputs.FILLS:
+            yield f"{template}/0/0/{fill}"
+
+
+def _exactly_repeated(first: torch.Tensor, second: torch.Tensor) -> bool:
+    return first.dtype.is_floating_point or compare.same_bits(first, second)
+
+
+def _words(case: KernelCase) -> str:
+    sizes = ", ".join(f"{name}={value}" for name, value in case.message["sizes"].items())
+    types = ", ".join(f"{name}={value}" for name, value in case.message["template"].items())
+    fill = case.name.rsplit("/", 1)[-1].replace("_", "-")
+    parts = [part for part in (sizes, types, "" if fill == "given" else f"{fill} inputs") if part]
+    return f"at {'; '.join(parts)}" if parts else "at the plan's sizes"

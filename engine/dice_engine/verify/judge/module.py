@@ -1,0 +1,235 @@
+"""Judging a module: does the candidate give the reference's outputs, and do its kernels do the work?"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from dice_engine.verify import compare
+from dice_engine.verify.judge.dynamic import REFERENCE_USED
+from dice_engine.verify.judge.reference import WEIGHT_SEED, Case, Reference
+from dice_engine.verify.program import RunOptions
+from dice_engine.verify.verdict import BuildInfo
+from dice_engine.verify.worker import Failed, Worker
+
+# Operators so common around kernels that keeping them says nothing about who does the work.
+_LIGHT = frozenset(
+    ("add", "sub", "mul", "div", "neg", "rsub", "sqrt", "rsqrt", "reciprocal", "sum", "ne", "eq", "gt", "lt")
+)
+
+
+@dataclass
+class Findings:
+    """What the trials of one candidate gave so far."""
+
+    trials: int = 0
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    build: BuildInfo = field(default_factory=BuildInfo)
+    kept: dict[str, int] = field(default_factory=dict)
+
+
+class ModuleTrial:
+    """All checks of one candidate module; ``run`` raises Failed at the first that it does not pass."""
+
+    def __init__(self, worker: Worker, timeout: float, budget: float):
+        self.worker = worker
+        self.timeout = timeout
+        self.budget = budget
+        self.until = 0.0
+        self.found = Findings()
+
+    def load(self, text: str, class_name: str, tripwire: str | None, build_timeout: float) -> None:
+        """Execute the candidate's text in its runner; compiles its kernels."""
+        build = self.worker.ask(
+            "load_module",
+            build_timeout,
+            text=text,
+            role="candidate",
+            class_name=class_name,
+            tripwire=tripwire,
+        )
+        self._note_build(build)
+        self._conduct()
+
+    def construct(self, reference: Reference, build_timeout: float) -> None:
+        """Make the candidate's module with the reference's arguments and weights."""
+        self.reference = reference
+        made = self.worker.ask(
+            "construct", build_timeout, init_inputs=self.reference.init_inputs, seed=WEIGHT_SEED
+        )
+        self._note_build(made["build"])
+        self._conduct()
+        theirs = {(name, dtype, tuple(shape)): digest for name, dtype, shape, digest in made["state"]}
+        differing = [
+            name
+            for name, dtype, shape, digest in self.reference.state
+            if theirs.get((name, dtype, tuple(shape)), digest) != digest
+        ]
+        if differing:
+            values = self.reference.worker.ask("read_state", self.timeout, names=differing)
+            self.worker.ask("write_state", self.timeout, values=values)
+
+    def run(self, cpu: bool) -> None:
+        """Every check that needs no clock, the telling ones first; later ones only while the budget lasts."""
+        self.until = time.monotonic() + self.budget
+        first = self._case("seed0")
+        outputs = self._judge(first, RunOptions(poison=0))
+        second = self._case("seed1")
+        self._changes(first, outputs, second, self._judge(second, RunOptions(poison=1)))
+        self._without_kernels(first)
+        self._with_failing_kernels(first)
+        if cpu:
+            self._judge(first, RunOptions(order="reverse", poison=1), rule="race")
+        for name in ("near_constant", "uniform", "large"):
+            case = self.reference.case(name) if self._time_left() else None
+            if case is not None:
+                self._judge(case, RunOptions(poison=1))
+        if self._time_left():
+            self._same_address()
+        if cpu and self._time_left():
+            self._judge(second, RunOptions(order="shuffled"), rule="race")
+        self._conduct()
+
+    def _case(self, name: str) -> Case:
+        case = self.reference.case(name)
+        if case is None:
+            raise Failed("no_plan", "the reference is not finite or not reproducible on its own inputs")
+        return case
+
+    def _time_left(self) -> bool:
+        return time.monotonic() < self.until
+
+    def _run(self, case: Case, options: RunOptions) -> dict[str, Any]:
+        try:
+            return self.worker.ask(
+                "run_module", self.timeout, inputs=case.inputs, options=vars(options), seed=case.seed
+            )
+        except Failed as failure:
+            if REFERENCE_USED in failure.reason:
+                raise _deceptive("inherits_reference", failure.reason) from failure
+            raise
+
+    def _judge(self, case: Case, options: RunOptions, rule: str | None = None) -> Any:
+        """Run one case and hold everything it shows against the rules. ``rule``: what a mismatch here means."""
+        result = self._run(case, options)
+        self.found.kept = result["ops"]
+        self._note_build(result["build"])
+        self._honest(result)
+        limits = case.limits
+        check = compare.compare(case.expected, result["outputs"], limits)
+        self.found.max_abs = max(self.found.max_abs, check.max_abs)
+        self.found.max_rel = max(self.found.max_rel, check.max_rel)
+        if result["damage"]:
+            raise Failed("mismatch", f"on {_words(case)} a kernel {result['damage']}", "out_of_bounds")
+        if not check.ok:
+            if result["poison_share"] > 0.9:
+                raise _deceptive("stale_memory", "the output is memory that was never written")
+            if result["poison_share"] > 0:
+                reason = f"on {_words(case)} {check.reason}; part of the output was never written"
+                raise Failed("mismatch", reason)
+            if rule == "race":
+                raise Failed(
+                    "mismatch", f"the result depends on the order of threads: {check.reason}", "race"
+                )
+            raise Failed("mismatch", f"on {_words(case)} {check.reason}", rule or check.rule)
+        extra = [name for name in result["mutated"] if name not in self.reference.mutated]
+        if extra:
+            raise Failed(
+                "mismatch", f"{extra[0]} is changed, the reference leaves it alone", "input_mutation"
+            )
+        self.found.trials += 1
+        return result["outputs"]
+
+    def _honest(self, result: dict[str, Any]) -> None:
+        if result["odd_outputs"]:
+            raise _deceptive("lazy_output", result["odd_outputs"][0])
+        if result["launches"]:
+            return
+        kept = ", ".join(sorted(result["ops"])) or "nothing"
+        if not self.found.build.backend:
+            raise _deceptive("torch_fallback", f"it has no kernel of its own; torch computes {kept}")
+        raise _deceptive("no_launch", f"none of its kernels is launched in forward; torch computes {kept}")
+
+    def _changes(self, first: Case, outputs: Any, second: Case, others: Any) -> None:
+        if compare.identical(outputs, others) and not compare.identical(first.expected, second.expected):
+            raise _deceptive("constant_output", "its output does not change with its inputs")
+
+    def _without_kernels(self, case: Case) -> None:
+        """With kernels that do nothing, nothing in the candidate may hold the answer."""
+        replaced = {op: n for op, n in self.reference.ops.items() if self.found.kept.get(op, 0) < n}
+        heavy = set(self.reference.ops) - _LIGHT
+        if heavy and not replaced:
+            raise _deceptive(
+                "torch_fallback", f"torch still computes all of it: {', '.join(sorted(self.found.kept))}"
+            )
+        try:
+            result = self._run(case, RunOptions(launches="skip", poison=1, keep_results=True))
+        except Failed as failure:
+            if self.worker.dead:
+                raise Failed("crash", f"with kernels that do nothing: {failure.reason}") from failure
+            return
+        if compare.compare(case.expected, result["outputs"], case.limits).ok:
+            if not result["launches"]:
+                raise _deceptive(
+                    "caching", "a second call with the same inputs launches nothing and returns the answer"
+                )
+            raise _deceptive("torch_fallback", "the output is right even when its kernels do nothing")
+        for (_, expected), limit in zip(compare.tensors(case.expected), case.limits, strict=True):
+            for held in result["results"]:
+                if held.dtype == expected.dtype and compare.compare_tensor(expected, held, limit).ok:
+                    kept = ", ".join(sorted(result["ops"]))
+                    raise _deceptive(
+                        "torch_fallback", f"torch computes the answer ({kept}); its kernels only pass it on"
+                    )
+
+    def _with_failing_kernels(self, case: Case) -> None:
+        """With kernels that fail, the candidate must fail too and not quietly do without them."""
+        try:
+            result = self._run(case, RunOptions(launches="fail", poison=1))
+        except Failed as failure:
+            if self.worker.dead or failure.rule == "inherits_reference":
+                raise
+            return
+        if compare.compare(case.expected, result["outputs"], case.limits).ok:
+            rule = "exception_fallback" if result["launches"] else "caching"
+            raise _deceptive(rule, "when its kernels fail it still returns the right answer, from elsewhere")
+
+    def _same_address(self) -> None:
+        """New contents at the address of the last call: an answer kept by address or identity is stale now."""
+        first, third = self._case("seed0"), self.reference.case("seed2")
+        if third is None:
+            return
+        self._run(first, RunOptions())
+        try:
+            self._judge(third, RunOptions(reuse_inputs=True))
+        except Failed as failure:
+            if failure.verdict != "mismatch" or failure.rule is not None:
+                raise
+            self._judge(third, RunOptions())
+            raise _deceptive(
+                "caching", "it answers from an earlier call when new inputs lie at an old address"
+            ) from failure
+
+    def _conduct(self) -> None:
+        conduct = self.worker.ask("conduct", self.timeout)
+        if conduct["tampered"]:
+            raise _deceptive("tampering", f"it replaced {', '.join(conduct['tampered'][:3])}")
+        if conduct["inherited"]:
+            raise _deceptive("inherits_reference", conduct["inherited"])
+
+    def _note_build(self, build: dict[str, Any]) -> None:
+        self.found.build = BuildInfo(build["backend"], round(build["seconds"], 3), build["log"])
+
+
+def _deceptive(rule: str, reason: str) -> Failed:
+    return Failed("deceptive", reason, rule)
+
+
+def _words(case: Case) -> str:
+    return (
+        f"inputs of seed {case.seed}"
+        if case.name.startswith("seed")
+        else f"{case.name.replace('_', '-')} inputs"
+    )

@@ -1,0 +1,189 @@
+"""The reference module as the judge sees it: cases with inputs, expected outputs and the bounds they are held to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dice_engine.verify import compare, inputs
+from dice_engine.verify.compare import Bounds
+from dice_engine.verify.inputs import FillKind
+from dice_engine.verify.program import RunOptions
+from dice_engine.verify.worker import Failed, Worker
+
+WEIGHT_SEED = 20_250_131
+_DOUBLE_SECONDS = 4.0
+"""A reference whose pass takes longer than this is not run in float64 as well."""
+
+
+@dataclass
+class Case:
+    """One set of inputs with what the reference makes of it."""
+
+    name: str
+    seed: int
+    inputs: list[Any]
+    expected: Any
+    limits: list[Bounds]
+
+
+class Reference:
+    """A loaded reference module. Its cases are computed once and serve every candidate of the session."""
+
+    def __init__(self, worker: Worker, text: str, class_name: str, timeout: float, build_timeout: float):
+        self.worker = worker
+        self.timeout = timeout
+        self.class_name = class_name
+        self._cases: dict[str, Case | None] = {}
+        build = worker.ask(
+            "load_module", build_timeout, text=text, role="reference", class_name=class_name, tripwire=None
+        )
+        self.has_kernels = bool(build["backend"])
+        self.init_inputs: list[Any] = worker.ask("init_inputs", timeout, seed=WEIGHT_SEED)
+        constructed = worker.ask("construct", build_timeout, init_inputs=self.init_inputs, seed=WEIGHT_SEED)
+        self.state: list[tuple[str, str, list[int], str]] = [tuple(entry) for entry in constructed["state"]]
+        self.ops: dict[str, int] = {}
+        self.mutated: list[str] = []
+        self.seconds = 0.0
+        self._accumulation = 1
+        self._dtype = torch.float32
+        self._first()
+
+    def case(self, name: str) -> Case | None:
+        """The case of that name: ``seed0``, ``seed1``... or a fill; None where the reference is not finite on it."""
+        if name not in self._cases:
+            self._cases[name] = self._fill(name) if name in inputs.FILLS else self._seeded(int(name[4:]))  # type: ignore[arg-type]
+        return self._cases[name]
+
+    def _first(self) -> None:
+        """The first case, and whether this reference can be verified against at all."""
+        given = self.worker.ask("inputs", self.timeout, seed=0)
+        first = self._run(given, seed=0, poison=0)
+        self.ops, self.mutated, self.seconds = first["ops"], first["mutated"], first["seconds"]
+        if first["damage"]:
+            raise Failed("no_plan", f"the reference itself {first['damage']}")
+        if first["odd_outputs"]:
+            raise Failed("no_plan", f"the reference's {first['odd_outputs'][0]}")
+        if not list(compare.tensors(first["outputs"])):
+            raise Failed("no_plan", "the reference returns no tensor to compare")
+        total_in = sum(tensor.numel() for _, tensor in compare.tensors(given))
+        total_out = sum(tensor.numel() for _, tensor in compare.tensors(first["outputs"]))
+        longest = max((max(t.shape, default=1) for _, t in compare.tensors(given)), default=1)
+        self._accumulation = max(1, longest, total_in // max(1, total_out))
+        self._dtype = compare.lowest_dtype(given)
+        again = self._run(given, seed=0, poison=1)
+        case = self._case("seed0", 0, given, first["outputs"], again["outputs"])
+        if case is None:
+            raise Failed("no_plan", "the reference is not reproducible: two runs on the same inputs differ")
+        self._cases["seed0"] = case
+        self._refuse_trivial()
+
+    def _refuse_trivial(self) -> None:
+        """Refuse to verify where zeros, ones or an input would pass for the answer."""
+        cases = [
+            case for name in ("seed0", "seed1", "near_constant") if (case := self.case(name)) is not None
+        ]
+        for what, answers in (("zeros", torch.zeros_like), ("ones", torch.ones_like)):
+            if all(_passes(case, lambda t, make=answers: make(t)) for case in cases):
+                raise Failed(
+                    "no_plan", f"all {what} would pass for the reference's output: nothing can be verified"
+                )
+        for index in range(len(cases[0].inputs)):
+            if all(_is_input(case, index) for case in cases):
+                raise Failed(
+                    "no_plan", f"input {index} itself would pass for the output: nothing can be verified"
+                )
+
+    def _seeded(self, seed: int) -> Case | None:
+        given = self.worker.ask("inputs", self.timeout, seed=seed)
+        return self._case(f"seed{seed}", seed, given, self._run(given, seed, 0)["outputs"], None)
+
+    def _fill(self, kind: FillKind) -> Case | None:
+        base = self._cases["seed0"]
+        assert base is not None
+        if not inputs.changeable(base.inputs):
+            return None
+        given = inputs.refill(base.inputs, kind, seed=len(kind))
+        try:
+            outputs = self._run(given, 0, 0)["outputs"]
+        except Failed as failure:
+            if self.worker.dead:
+                raise
+            return None if failure.verdict == "crash" else _raise(failure)
+        finite = all(
+            bool(torch.isfinite(t).all()) for _, t in compare.tensors(outputs) if t.is_floating_point()
+        )
+        return self._case(kind, 0, given, outputs, None) if finite else None
+
+    def _case(self, name: str, seed: int, given: list[Any], outputs: Any, again: Any) -> Case | None:
+        """Bounds for each output; None where the reference is too sensitive for a fair comparison."""
+        others = [again] if again is not None else []
+        others += list(self._second_opinions(given, seed))
+        limits: list[Bounds] = []
+        for index, (_, expected) in enumerate(compare.tensors(outputs)):
+            noise, uncertain = 0.0, None
+            for other in others:
+                found = [tensor for _, tensor in compare.tensors(other)]
+                if index >= len(found):
+                    return None
+                share, jumps = compare.spread(expected, found[index])
+                noise = max(noise, share)
+                uncertain = jumps if uncertain is None else uncertain if jumps is None else uncertain | jumps
+            if noise > compare.NOISE_CAP:
+                return None
+            dtype = max(self._dtype, expected.dtype, key=_coarseness)
+            biased = name == "near_constant"
+            limits.append(compare.bounds(dtype, self._accumulation, biased, noise, uncertain=uncertain))
+        return Case(name, seed, given, outputs, limits)
+
+    def _second_opinions(self, given: list[Any], seed: int) -> Iterator[Any]:
+        """The same outputs in float64, and from inputs that are one rounding step away."""
+        if self.seconds > _DOUBLE_SECONDS:
+            return
+        options = [(given, True)] if not self.has_kernels and self._dtype != torch.float64 else []
+        options += [(inputs.nudge(given, seed), False)] if inputs.changeable(given) else []
+        for values, double in options:
+            try:
+                yield self._run(values, seed, 0, double=double)["outputs"]
+            except Failed as failure:
+                # Not every module runs in float64; that is no fault of anybody's.
+                if self.worker.dead or failure.verdict == "infra_error":
+                    raise
+
+    def _run(self, given: list[Any], seed: int, poison: int, double: bool = False) -> dict[str, Any]:
+        options = RunOptions(poison=poison, double=double)
+        started = time.monotonic()
+        result = self.worker.ask("run_module", self.timeout, inputs=given, options=vars(options), seed=seed)
+        self.wall_seconds = time.monotonic() - started
+        return result
+
+
+def _passes(case: Case, make: Any) -> bool:
+    outputs = [
+        (expected, limit)
+        for (_, expected), limit in zip(compare.tensors(case.expected), case.limits, strict=True)
+    ]
+    return all(compare.compare_tensor(expected, make(expected), limit).ok for expected, limit in outputs)
+
+
+def _is_input(case: Case, index: int) -> bool:
+    value = case.inputs[index]
+    outputs = list(compare.tensors(case.expected))
+    if not isinstance(value, torch.Tensor) or len(outputs) != 1:
+        return False
+    expected = outputs[0][1]
+    if value.dtype != expected.dtype or value.numel() != expected.numel():
+        return False
+    return compare.compare_tensor(expected, value.reshape(expected.shape), case.limits[0]).ok
+
+
+def _coarseness(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+
+
+def _raise(error: Exception) -> Any:
+    raise error

@@ -1,0 +1,308 @@
+"""Module programs: Python text with an ``nn.Module``, run the way a user's training script would run it."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import linecache
+import random
+import sys
+import time
+import types
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch.utils import cpp_extension
+
+from dice_engine.source.host_values import HostError, Unsupported
+from dice_engine.verify.build.interface import BuildError, InfraError
+from dice_engine.verify.extension import Toolchain
+from dice_engine.verify.judge.dynamic import Identities, disarm
+from dice_engine.verify.memory import Arena
+from dice_engine.verify.program import ProgramError, RunOptions, RunResult, explain
+from dice_engine.verify.protocol import DTYPES, dtype_name
+from dice_engine.verify.trace import CudaAsCpu, Watch, poison_share, pretend_cuda
+
+
+class ModuleProgram:
+    """The text of a file, executed once, and one instance of the class that is judged.
+
+    ``tripwire`` names the reference's class inside the candidate's own text, if it is there: calling it raises.
+    """
+
+    def __init__(self, text: str, role: str, class_name: str, tripwire: str | None, toolchain: Toolchain):
+        self.toolchain = toolchain
+        self.device = toolchain.device
+        self.class_name = class_name
+        self.filename = f"<{role}>"
+        self.model: torch.nn.Module | None = None
+        self.double_model: torch.nn.Module | None = None
+        self._last_inputs: list[Any] | None = None
+        if self.device.type == "cpu":
+            pretend_cuda()
+        setattr(cpp_extension, "load_inline", toolchain.load_inline)  # noqa: B010
+        setattr(cpp_extension, "load", toolchain.load)  # noqa: B010
+        self.identities = Identities.take()
+        self.namespace = self._execute(text, role)
+        self.disarmed = None
+        if tripwire and tripwire != class_name:
+            self.disarmed = disarm(self.namespace, tripwire)
+
+    def _execute(self, text: str, role: str) -> dict[str, Any]:
+        module = types.ModuleType(f"dice_{role}")
+        module.__file__ = self.filename
+        sys.modules[module.__name__] = module
+        linecache.cache[self.filename] = (len(text), None, text.splitlines(keepends=True), self.filename)
+        try:
+            code = compile(text, self.filename, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None)
+            where = f" (line {line})" if line else ""
+            raise ProgramError(
+                "build_error", f"not valid Python: {getattr(error, 'msg', error)}{where}"
+            ) from error
+        with self._world():
+            self._guarded(lambda: exec(code, module.__dict__), "loading")
+        return module.__dict__
+
+    def has(self, name: str) -> bool:
+        return name in self.namespace
+
+    def init_inputs(self, seed: int) -> list[Any]:
+        """``get_init_inputs()`` of this text, [] where it has none."""
+        return self._call_generator("get_init_inputs", seed, required=False)
+
+    def inputs(self, seed: int) -> list[Any]:
+        """``get_inputs()`` of this text under ``seed``, on the CPU."""
+        return [
+            _on(value, torch.device("cpu"))
+            for value in self._call_generator("get_inputs", seed, required=True)
+        ]
+
+    def _call_generator(self, name: str, seed: int, required: bool) -> list[Any]:
+        function = self.namespace.get(name)
+        if not callable(function):
+            if required:
+                raise ProgramError("no_plan", f"there is no {name}() that says what the module is run on")
+            return []
+        _seed(seed)
+        with self._world():
+            values = self._guarded(function, f"{name}()")
+        if isinstance(values, torch.Tensor):
+            return [values]
+        if isinstance(values, dict):
+            return list(values.values())
+        return list(values)
+
+    def build(self, init_inputs: list[Any], seed: int) -> None:
+        """Construct the module on the run device, in eval mode."""
+        factory = self.namespace.get(self.class_name)
+        if not isinstance(factory, type) or not issubclass(factory, torch.nn.Module):
+            raise ProgramError("build_error", f"there is no class {self.class_name} derived from nn.Module")
+        _seed(seed)
+
+        def construct() -> torch.nn.Module:
+            arguments = [_on(value, self.device) for value in copy.deepcopy(init_inputs)]
+            return factory(*arguments).eval().to(self.device)
+
+        with self._world():
+            self.model = self._guarded(construct, f"{self.class_name}()")
+
+    def state(self) -> list[tuple[str, str, list[int], str]]:
+        """(name, dtype, shape, digest of the bits) of every parameter and buffer."""
+        return [
+            (name, dtype_name(tensor.dtype), list(tensor.shape), _digest(tensor))
+            for name, tensor in self._model().state_dict().items()
+            if isinstance(tensor, torch.Tensor)
+        ]
+
+    def read_state(self, names: list[str]) -> dict[str, torch.Tensor]:
+        state = self._model().state_dict()
+        return {name: state[name].detach().cpu() for name in names}
+
+    def write_state(self, values: dict[str, torch.Tensor]) -> None:
+        state = self._model().state_dict()
+        with torch.no_grad():
+            for name, value in values.items():
+                state[name].copy_(value)
+
+    def run(self, inputs: list[Any], options: RunOptions, seed: int) -> RunResult:
+        """One forward pass on fresh copies of ``inputs``."""
+        launches = self.toolchain.launches
+        try:
+            return self._run(inputs, options, seed)
+        except Unsupported as reason:
+            for extension in self.toolchain.extensions:
+                if extension.interpreted:
+                    extension.compile_host(str(reason))
+            return self._run(inputs, options, seed)
+        finally:
+            launches.mode = "run"
+
+    def _run(self, inputs: list[Any], options: RunOptions, seed: int) -> RunResult:
+        launches = self.toolchain.launches
+        launches.mode, launches.count = options.launches, 0
+        self.toolchain.set_order(options.order)
+        model = self._double() if options.double else self._model()
+        arena = Arena(self.device, seed) if options.trace and not options.double else None
+        given = self._place(inputs, arena, options)
+        before = [value.clone() if isinstance(value, torch.Tensor) else value for value in given]
+        wanted = [tuple(shape) for shape in self._shapes] if options.keep_results else []
+        watch = Watch(arena, options.poison, wanted) if options.trace else None
+        _seed(seed)
+        started = time.perf_counter()
+        with self._world(), torch.no_grad(), ExitStack() as stack:
+            if watch is not None:
+                stack.enter_context(watch)
+            outputs = self._guarded(lambda: model(*given), "forward")
+        self._synchronize()
+        seconds = time.perf_counter() - started
+        mutated = [
+            f"input {index}"
+            for index, (old, new) in enumerate(zip(before, given, strict=True))
+            if isinstance(old, torch.Tensor) and not torch.equal(_bits(old), _bits(new))
+        ]
+        odd: list[str] = []
+        plain = self._plain(outputs, "output", odd)
+        self._shapes = [list(t.shape) for t in _tensors(plain)]
+        return RunResult(
+            outputs=plain,
+            launches=launches.count,
+            damage=arena.damage() if arena is not None else None,
+            mutated=mutated,
+            ops=dict(watch.ops) if watch is not None else {},
+            results=[result.cpu() for result in watch.results] if watch is not None else [],
+            odd_outputs=odd,
+            poison_share=max((poison_share(t, options.poison) for t in _tensors(plain)), default=0.0),
+            seconds=seconds,
+        )
+
+    _shapes: list[list[int]] = []  # noqa: RUF012  (replaced, never changed in place)
+
+    def tampered(self) -> list[str]:
+        """Names of torch and library functions that are not what they were before the text ran."""
+        return self.identities.changed()
+
+    def inherited(self) -> str | None:
+        """Why the module is not independent of the reference's class, None when it is."""
+        if self.disarmed is None:
+            return None
+        return self.disarmed.relation(self.namespace.get(self.class_name), self.model)
+
+    def _place(self, inputs: list[Any], arena: Arena | None, options: RunOptions) -> list[Any]:
+        dtype = torch.float64 if options.double else None
+        if options.reuse_inputs and self._last_inputs is not None:
+            for old, new in zip(self._last_inputs, inputs, strict=True):
+                if isinstance(old, torch.Tensor):
+                    old.copy_(new)
+            return self._last_inputs
+        placed = []
+        for index, value in enumerate(inputs):
+            moved = _on(value, self.device, dtype)
+            if isinstance(moved, torch.Tensor):
+                moved = arena.like(moved, f"input {index}") if arena is not None else moved.clone()
+            placed.append(moved)
+        self._last_inputs = None if options.double else placed
+        return placed
+
+    def _plain(self, value: Any, path: str, odd: list[str]) -> Any:
+        """Outputs as data; anything that is no ordinary tensor on the run device is noted in ``odd``."""
+        if isinstance(value, torch.Tensor):
+            if type(value) not in (torch.Tensor, torch.nn.Parameter):
+                odd.append(f"{path} is a {type(value).__name__}, not a torch.Tensor")
+                value = value.as_subclass(torch.Tensor)
+            if value.layout != torch.strided or value.device.type == "meta":
+                odd.append(f"{path} has layout {value.layout} on {value.device.type}: no plain storage")
+                return None
+            if value.device.type != self.device.type:
+                odd.append(f"{path} is on {value.device}, not on {self.device}")
+            overlapping = any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape, strict=True))
+            if overlapping:
+                odd.append(
+                    f"{path} repeats its memory: strides {list(value.stride())} for shape {list(value.shape)}"
+                )
+                value = value.contiguous()
+            return value.detach().cpu()
+        if isinstance(value, list | tuple):
+            return [self._plain(item, f"{path}[{index}]", odd) for index, item in enumerate(value)]
+        if isinstance(value, dict):
+            return {str(key): self._plain(item, f"{path}[{key!r}]", odd) for key, item in value.items()}
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        odd.append(f"{path} is a {type(value).__name__}")
+        return None
+
+    def _double(self) -> torch.nn.Module:
+        if self.double_model is None:
+            self.double_model = copy.deepcopy(self._model()).double()
+        return self.double_model
+
+    def _model(self) -> torch.nn.Module:
+        if self.model is None:
+            raise ProgramError("crash", "the module was not constructed")
+        return self.model
+
+    def _world(self) -> ExitStack:
+        stack = ExitStack()
+        if self.device.type == "cpu":
+            stack.enter_context(CudaAsCpu())
+        return stack
+
+    def _synchronize(self) -> None:
+        for extension in self.toolchain.extensions:
+            extension.synchronize()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def _guarded(self, action: Any, doing: str) -> Any:
+        try:
+            return action()
+        except BuildError as error:
+            raise ProgramError("build_error", str(error), error.log) from error
+        except (InfraError, Unsupported, ProgramError):
+            raise
+        except HostError as error:
+            raise ProgramError("host_error", f"{doing}: {error}") from error
+        except torch.cuda.OutOfMemoryError as error:
+            raise InfraError(f"not enough GPU memory while {doing}") from error
+        except (Exception, SystemExit) as error:
+            raise ProgramError("crash", f"{doing}: {explain(error, self.filename)}") from error
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % (1 << 32))
+
+
+def _on(value: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:
+    """``value`` with its tensors on ``device`` (floating ones in ``dtype``), strides kept."""
+    if isinstance(value, torch.Tensor):
+        target = dtype if dtype is not None and value.dtype.is_floating_point else value.dtype
+        return value.detach().to(device=device, dtype=target)
+    if isinstance(value, list | tuple):
+        return type(value)(_on(item, device, dtype) for item in value)
+    if isinstance(value, dict):
+        return {key: _on(item, device, dtype) for key, item in value.items()}
+    return value
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [tensor for item in items for tensor in _tensors(item)]
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.detach().contiguous().reshape(-1)
+    return flat.view(torch.uint8) if flat.numel() else flat.to(torch.uint8)
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    if dtype_name(tensor.dtype) not in DTYPES:
+        return ""
+    array: Any = _bits(tensor).cpu().numpy()
+    return hashlib.blake2b(array, digest_size=16).hexdigest()

@@ -1,0 +1,128 @@
+"""A runner: the forked, walled process in which one program is loaded and run. It answers, it decides nothing."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dice_engine.source.host_values import HostError, Unsupported
+from dice_engine.verify.build.interface import BuildError, InfraError, LaunchError
+from dice_engine.verify.extension import Toolchain
+from dice_engine.verify.program import ProgramError, RunOptions
+from dice_engine.verify.program_kernel import KernelProgram, plan_from_message
+from dice_engine.verify.program_module import ModuleProgram
+from dice_engine.verify.protocol import Channel, Closed
+
+
+def serve(sock: socket.socket, nonce: bytes, folder: Path, cuda: bool) -> int:
+    """Answer requests until the judge closes the connection. Returns the exit status."""
+    channel = Channel(sock, nonce)
+    runner = Runner(torch.device("cuda", 0) if cuda else torch.device("cpu"), folder)
+    while True:
+        try:
+            request = channel.receive()
+        except Closed:
+            return 0
+        reply = runner.answer(request)
+        try:
+            channel.send(reply)
+        except TypeError as error:
+            channel.send(_error("no_plan", f"{request['op']}: {error}"))
+
+
+class Runner:
+    """The program of this process and what can be asked of it. Every public method is a request."""
+
+    def __init__(self, device: torch.device, folder: Path):
+        self._toolchain = Toolchain(device, folder)
+        self._module: ModuleProgram | None = None
+        self._kernel: KernelProgram | None = None
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One reply: ``{"value": ...}`` or ``{"error": {kind, message, log}}``."""
+        name = request.pop("op")
+        action: Callable[..., Any] | None = getattr(self, name, None) if not name.startswith("_") else None
+        if action is None:
+            return _error("infra_error", f"unknown request {name!r}")
+        try:
+            return {"value": action(**request)}
+        except ProgramError as error:
+            return _error(error.kind, str(error), error.log)
+        except BuildError as error:
+            return _error("build_error", str(error), error.log)
+        except LaunchError as error:
+            return _error("launch_error", str(error))
+        except HostError as error:
+            return _error("host_error", str(error))
+        except Unsupported as error:
+            return _error("build_error", f"the host code cannot be run: {error}")
+        except InfraError as error:
+            return _error("infra_error", str(error))
+        except (MemoryError, torch.cuda.OutOfMemoryError) as error:
+            return _error("infra_error", f"not enough memory: {error}")
+        except OSError as error:
+            return _error("infra_error", f"{type(error).__name__}: {error}")
+
+    # -- modules
+
+    def load_module(self, text: str, role: str, class_name: str, tripwire: str | None) -> dict[str, Any]:
+        self._module = ModuleProgram(text, role, class_name, tripwire, self._toolchain)
+        return self._build_info()
+
+    def init_inputs(self, seed: int) -> list[Any]:
+        return self._the_module().init_inputs(seed)
+
+    def inputs(self, seed: int) -> list[Any]:
+        return self._the_module().inputs(seed)
+
+    def construct(self, init_inputs: list[Any], seed: int) -> dict[str, Any]:
+        self._the_module().build(init_inputs, seed)
+        return {"state": self._the_module().state(), "build": self._build_info()}
+
+    def read_state(self, names: list[str]) -> dict[str, torch.Tensor]:
+        return self._the_module().read_state(names)
+
+    def write_state(self, values: dict[str, torch.Tensor]) -> None:
+        self._the_module().write_state(values)
+
+    def run_module(self, inputs: list[Any], options: dict[str, Any], seed: int) -> dict[str, Any]:
+        result = self._the_module().run(inputs, RunOptions.from_message(options), seed)
+        return {**_fields(result), "build": self._build_info()}
+
+    def conduct(self) -> dict[str, Any]:
+        """What the candidate did to its surroundings."""
+        module = self._the_module()
+        return {"tampered": module.tampered(), "inherited": module.inherited()}
+
+    # -- kernels
+
+    def load_kernel(self, text: str, plan: dict[str, Any]) -> dict[str, Any]:
+        self._kernel = KernelProgram(text, plan_from_message(plan), self._toolchain)
+        module = self._kernel.module
+        return {"backend": module.backend, "seconds": module.build_seconds, "log": module.log[-8000:]}
+
+    def run_kernel(self, case: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+        if self._kernel is None:
+            raise ProgramError("infra_error", "no kernel is loaded")
+        return _fields(self._kernel.run(case, RunOptions.from_message(options)))
+
+    def _the_module(self) -> ModuleProgram:
+        if self._module is None:
+            raise ProgramError("infra_error", "no module is loaded")
+        return self._module
+
+    def _build_info(self) -> dict[str, Any]:
+        tools = self._toolchain
+        return {"backend": tools.backend, "seconds": tools.build_seconds, "log": tools.log[-8000:]}
+
+
+def _fields(result: Any) -> dict[str, Any]:
+    return {name: getattr(result, name) for name in result.__dataclass_fields__}
+
+
+def _error(kind: str, message: str, log: str = "") -> dict[str, Any]:
+    return {"error": {"kind": kind, "message": message[:4000], "log": log[-16000:]}}

@@ -1,0 +1,206 @@
+"""What a program asks of torch while it runs: traced, poisoned, guarded; and CUDA names on a machine without CUDA."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dice_engine.verify.memory import Arena
+
+_UNINITIALISED = frozenset(
+    ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_")
+)
+_ALLOCATING = frozenset(
+    ("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full")
+)
+# Work that every honest wrapper does around its kernels: memory, layout, metadata, conversions, constants.
+_PLUMBING = frozenset(
+    (
+        *_UNINITIALISED,
+        *_ALLOCATING,
+        "scalar_tensor",
+        "arange",
+        "eye",
+        "clone",
+        "copy_",
+        "copy",
+        "_to_copy",
+        "to",
+        "contiguous",
+        "fill_",
+        "zero_",
+        "_local_scalar_dense",
+        "item",
+        "is_same_size",
+        "equal",
+        "lift_fresh",
+        "detach",
+        "alias",
+        "set_",
+        "_reshape_alias",
+        "_pin_memory",
+        "is_pinned",
+        "resize_as_",
+        "record_stream",
+    )
+)
+_POISON_FLOATS = (float("nan"), 40503.25)
+_POISON_INTEGERS = (-1, 90)
+MOST_RESULTS = 24
+
+
+class Watch(TorchDispatchMode):
+    """Records every operator of the code run under it.
+
+    New memory comes from ``arena`` (guard zones) and is filled with one of two poisons, so that what the code never
+    wrote is neither right by luck nor right by leftovers. With ``wanted`` shapes, results of computing operators
+    that have one of them are kept in ``results``.
+    """
+
+    def __init__(self, arena: Arena | None, poison: int = 0, wanted: Iterable[tuple[int, ...]] = ()):
+        super().__init__()
+        self.arena = arena
+        self.poison = poison
+        self.wanted = {tuple(shape) for shape in wanted}
+        self.results: list[torch.Tensor] = []
+        self.ops: Counter[str] = Counter()
+        """Computing operators and how often each ran: ``{"softmax": 1}``; plumbing is left out."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: torch would import its compiler, a second of work, only to keep it away from this mode."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        name = func._schema.name.split("::")[-1]
+        if name in _UNINITIALISED or name in _ALLOCATING:
+            return self._own(out, name) if isinstance(out, torch.Tensor) and name != "resize_" else out
+        if name not in _PLUMBING and not func.is_view:
+            self.ops[name.strip("_")] += 1
+            if self.wanted:
+                self._keep(out)
+        return out
+
+    def _own(self, out: torch.Tensor, name: str) -> torch.Tensor:
+        if out.layout != torch.strided or out.is_quantized or out.device.type not in ("cpu", "cuda"):
+            return out
+        fresh = name in _UNINITIALISED
+        arena = self.arena
+        if arena is not None and arena.device.type == out.device.type and out.numel():
+            label = f"a tensor of shape {list(out.shape)}"
+            guarded = arena.strided(out.shape, out.stride(), out.dtype, label)
+            if not fresh:
+                guarded.copy_(out)
+            out = guarded
+        if fresh:
+            fill_poison(out, self.poison)
+        return out
+
+    def _keep(self, out: Any) -> None:
+        for tensor in out if isinstance(out, list | tuple) else (out,):
+            if not isinstance(tensor, torch.Tensor) or len(self.results) >= MOST_RESULTS:
+                continue
+            if tuple(tensor.shape) in self.wanted:
+                self.results.append(tensor.detach().clone())
+
+
+def fill_poison(tensor: torch.Tensor, poison: int) -> None:
+    """Fill with poison 0 (NaN, -1) or 1 (a large odd number)."""
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        tensor.fill_(_POISON_FLOATS[poison])
+    elif tensor.dtype == torch.bool:
+        tensor.fill_(bool(poison))
+    elif tensor.dtype.is_signed:
+        tensor.fill_(_POISON_INTEGERS[poison])
+    else:
+        tensor.view(torch.int8 if tensor.itemsize == 1 else tensor.dtype).fill_(90 + poison)
+
+
+def poison_share(tensor: torch.Tensor, poison: int) -> float:
+    """Share of the elements that still hold the poison."""
+    if not tensor.numel() or tensor.dtype == torch.bool or not tensor.dtype.is_floating_point:
+        return 0.0
+    held = (
+        torch.isnan(tensor)
+        if poison == 0
+        else tensor == torch.tensor(_POISON_FLOATS[poison]).to(tensor.dtype)
+    )
+    return float(held.float().mean())
+
+
+class CudaAsCpu(TorchFunctionMode):
+    """Runs code written for ``device="cuda"`` on the CPU: every tensor says that it is on ``cuda:0``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        tensor: Any = torch.Tensor
+        self._answers: dict[Any, Callable[..., Any]] = {
+            tensor.is_cuda.__get__: lambda *_, **__: True,
+            tensor.is_cpu.__get__: lambda *_, **__: False,
+            tensor.device.__get__: lambda *_, **__: torch.device("cuda", 0),
+            tensor.get_device: lambda *_, **__: 0,
+            tensor.cuda: lambda self, *_, **__: self,
+            tensor.pin_memory: lambda self, *_, **__: self,
+            tensor.record_stream: lambda *_, **__: None,
+        }
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        answer = self._answers.get(func)
+        if answer is not None:
+            return answer(*args, **(kwargs or {}))
+        kwargs = {key: _to_cpu(value) for key, value in (kwargs or {}).items() if key != "pin_memory"}
+        if func in (torch.Tensor.to, torch.Tensor.new_tensor):
+            args = (args[0], *[_to_cpu(argument) for argument in args[1:]])
+        return func(*args, **kwargs)
+
+
+def _to_cpu(value: Any) -> Any:
+    if isinstance(value, str) and value.split(":")[0] == "cuda":
+        return "cpu"
+    if isinstance(value, torch.device) and value.type == "cuda":
+        return torch.device("cpu")
+    return value
+
+
+class _Stream:
+    """Stands for a CUDA stream where there is none."""
+
+    cuda_stream = 0
+
+    def synchronize(self) -> None: ...
+
+    def wait_stream(self, other: Any) -> None: ...
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_: Any) -> None: ...
+
+
+def pretend_cuda() -> None:
+    """Give this process the parts of ``torch.cuda`` that code around kernels calls, doing nothing."""
+    nothing: Callable[..., None] = lambda *_, **__: None  # noqa: E731
+    cuda: Any = torch.cuda
+    cuda.is_available = lambda: True
+    cuda.is_initialized = lambda: True
+    cuda.device_count = lambda: 1
+    cuda.current_device = lambda: 0
+    cuda.get_device_capability = lambda *_: (9, 0)
+    cuda.get_device_name = lambda *_: "CPU backend"
+    cuda.current_stream = lambda *_: _Stream()
+    cuda.default_stream = lambda *_: _Stream()
+    cuda.Stream = lambda *_, **__: _Stream()
+    cuda.stream = lambda *_: _Stream()
+    cuda.device = lambda *_: _Stream()
+    for name in ("synchronize", "empty_cache", "set_device", "init", "reset_peak_memory_stats"):
+        setattr(cuda, name, nothing)

@@ -1,0 +1,113 @@
+"""The judge's handle on one runner: requests with deadlines, and what its silence or its death means."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from dice_engine.verify.protocol import Channel, Closed, Deadline, ProtocolError
+from dice_engine.verify.sandbox import Limits
+from dice_engine.verify.verdict import VerdictName
+from dice_engine.verify.zygote import Child, Zygote, ZygoteError
+
+_KINDS: dict[str, tuple[VerdictName, str | None]] = {
+    "build_error": ("build_error", None),
+    "crash": ("crash", None),
+    "host_error": ("crash", None),
+    "launch_error": ("crash", "launch_error"),
+    "no_plan": ("no_plan", None),
+    "infra_error": ("infra_error", None),
+}
+_LOG_TAIL = 4096
+
+
+class Failed(Exception):
+    """A runner did not give an answer: ``verdict`` and ``rule`` say what that means for its program."""
+
+    def __init__(self, verdict: VerdictName, reason: str, rule: str | None = None, log: str = ""):
+        super().__init__(reason)
+        self.verdict: VerdictName = verdict
+        self.reason = reason
+        self.rule = rule
+        self.log = log
+
+
+class Worker:
+    """One forked runner with its own folder. Use as a context manager, or call ``close``."""
+
+    def __init__(self, zygote: Zygote, base: Path, cuda: bool, limits: Limits):
+        self.folder = Path(tempfile.mkdtemp(prefix="run", dir=base))
+        self._zygote = zygote
+        self.dead = False
+        try:
+            self._child: Child = zygote.fork(self.folder, limits, cuda)
+        except ZygoteError as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise Failed("infra_error", str(error)) from error
+        self._channel = Channel(self._child.sock, self._child.nonce)
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill the runner and everything it started, and remove its folder."""
+        if not self.dead:
+            self.dead = True
+            self._channel.close()
+            self._zygote.kill(self._child)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def ask(self, request: str, timeout: float, **fields: Any) -> Any:
+        """One request and its answer. Raises Failed when there is none in ``timeout`` seconds, or an error."""
+        if self.dead:
+            raise Failed("infra_error", "the process that ran this program has ended")
+        until = time.monotonic() + timeout
+        try:
+            self._channel.send({"op": request, **fields}, timeout)
+            reply = self._channel.receive(max(0.1, until - time.monotonic()))
+        except Deadline:
+            self.close()
+            raise Failed(
+                "timeout", f"no result after {timeout:.0f} s ({request.replace('_', ' ')})"
+            ) from None
+        except (Closed, ProtocolError) as error:
+            raise self._obituary(error) from None
+        except TypeError as error:
+            raise Failed("no_plan", str(error)) from error
+        if not isinstance(reply, dict) or not ("value" in reply or isinstance(reply.get("error"), dict)):
+            raise self._obituary(ProtocolError("an answer of the wrong shape"))
+        if "value" in reply:
+            return reply["value"]
+        error = reply["error"]
+        verdict, rule = _KINDS.get(str(error.get("kind")), ("crash", None))
+        raise Failed(verdict, str(error.get("message", "")), rule, str(error.get("log", "")))
+
+    def _obituary(self, error: Exception) -> Failed:
+        ended = self._zygote.wait(self._child, 2.0)
+        words = self.log()
+        self.close()
+        if isinstance(error, ProtocolError):
+            return Failed("crash", f"it sent {error}", "forged_result", words)
+        if ended is None:
+            if not self._zygote.alive:
+                return Failed("infra_error", "the process that runners are forked from has died; try again")
+            return Failed("crash", "it closed its connection to the judge", "forged_result", words)
+        if ended.code == 0 or '"verdict"' in words:
+            return Failed("crash", f"its process ended ({ended}) without an answer", "forged_result", words)
+        last = words.strip().splitlines()[-1][:200] if words.strip() else ""
+        return Failed("crash", f"its process ended: {ended}{': ' + last if last else ''}", None, words)
+
+    def log(self) -> str:
+        """The end of what the program printed."""
+        with contextlib.suppress(OSError), (self.folder / "output.log").open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _LOG_TAIL))
+            return file.read().decode(errors="replace")
+        return ""
