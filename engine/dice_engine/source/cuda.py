@@ -14,14 +14,10 @@ import tree_sitter
 import tree_sitter_cuda
 
 from dice_engine.source.cuda_lex import Lexed, Token, lex
+from dice_engine.source.cuda_scan import Body, function_inside, scan, surroundings
 from dice_engine.source.cuda_signature import Signature, declaration_start, read_signature
 from dice_engine.source.lines import to_bytes
 from dice_engine.source.plan import Param
-
-_CONTROL = frozenset({"if", "for", "while", "switch", "catch", "sizeof", "return"})
-_NO_ELSE = -1
-"""Stands among the depths at the ends of an #if's branches as long as it has no #else."""
-_NO_TYPE = frozenset({"else", "do", "return", "case", "new", "throw", "goto", "default"})
 
 
 @dataclass(frozen=True)
@@ -48,21 +44,6 @@ class KernelSpan:
     """Byte ranges of the comments directly above the definition, in order."""
 
 
-@dataclass
-class _Body:
-    """What the lexer makes of the text after one ``__global__``."""
-
-    open: int
-    close: int | None
-    """Offset of the closing brace; None when the kernel is unfinished."""
-    stop: int
-    """Where reading stopped: after the closing brace, or at what showed that there is none."""
-    why_open: str = ""
-    conditionals: str | None = None
-    branches: bool = False
-    unclosed_comment: int | None = None
-
-
 def find_kernels(text: str) -> list[KernelSpan]:
     """All kernels written out in ``text``, in order, editable or not.
 
@@ -75,9 +56,9 @@ def find_kernels(text: str) -> list[KernelSpan]:
 def _find(text: str) -> tuple[KernelSpan, ...]:
     data = to_bytes(text)
     lexed = lex(data)
-    surroundings = _surroundings(lexed)
+    around = surroundings(lexed)
     starts = [i for i, token in enumerate(lexed.tokens) if token.kind == "__global__"]
-    bodies = {i: body for i in starts if (body := _scan(lexed, i)) is not None}
+    bodies = {i: body for i in starts if (body := scan(lexed, i)) is not None}
     grammar, broken = _grammar_bodies(data)
     unbalanced = broken and sum((t.kind == "{") - (t.kind == "}") for t in lexed.tokens) != 0
     kernels = []
@@ -86,14 +67,14 @@ def _find(text: str) -> tuple[KernelSpan, ...]:
         signature = read_signature(lexed, token, body.open)
         if signature is None:
             continue
-        dead, conditional = surroundings[index]
+        dead, conditional = around[index]
         reason = _reason(lexed, token, body, signature, grammar.get(token.start), dead, unbalanced)
         kernels.append(_span(lexed, token, body, signature, reason, conditional))
     return tuple(kernels)
 
 
 def _span(
-    lexed: Lexed, token: Token, body: _Body, signature: Signature, reason: str | None, conditional: bool
+    lexed: Lexed, token: Token, body: Body, signature: Signature, reason: str | None, conditional: bool
 ) -> KernelSpan:
     if body.close is not None:
         body_end, end = body.close, body.stop
@@ -139,7 +120,7 @@ def _comments_above(lexed: Lexed, start: int) -> tuple[tuple[int, int], ...]:
 def _reason(
     lexed: Lexed,
     token: Token,
-    body: _Body,
+    body: Body,
     signature: Signature,
     grammar: tuple[int, int] | None,
     dead: bool,
@@ -158,7 +139,7 @@ def _reason(
         return f"the comment that begins on line {line(body.unclosed_comment)} is not closed"
     if body.close is None:
         return f"unfinished: {body.why_open}"
-    inside = _function_inside(lexed, body) if unbalanced else None
+    inside = function_inside(lexed, body) if unbalanced else None
     if inside is not None:
         return f"unfinished: another function begins inside it, on line {line(inside)}"
     if grammar is not None and grammar != (body.open, body.close) and not body.branches:
@@ -166,177 +147,6 @@ def _reason(
     if dead:
         return "it lies in an #if branch that is never compiled"
     return None
-
-
-def _scan(lexed: Lexed, index: int) -> _Body | None:
-    """Read on from one ``__global__``; None for a prototype, an instantiation, or a signature without a body."""
-    opening = _find_opening(lexed, index)
-    return None if opening is None else _scan_body(lexed, opening)
-
-
-def _find_opening(lexed: Lexed, index: int) -> int | None:
-    """The token index of the body's opening brace."""
-    depth = 0
-    saved: list[int] = []
-    for i in range(index + 1, len(lexed.tokens)):
-        token = lexed.tokens[i]
-        if token.kind == "(":
-            depth += 1
-        elif token.kind == ")":
-            depth -= 1
-        elif token.kind == "{" and depth == 0:
-            return i
-        elif token.kind == "directive":
-            word, _ = lexed.directive(token)
-            if word in ("if", "ifdef", "ifndef"):
-                saved.append(depth)
-            elif word in ("else", "elif", "elifdef", "elifndef"):
-                if not saved:
-                    return None  # another branch goes on with another signature
-                depth = saved[-1]
-            elif word == "endif" and saved:
-                saved.pop()
-        elif token.kind in (";", "{", "}", "__global__", "unclosed"):
-            return None
-    return None
-
-
-def _scan_body(lexed: Lexed, opening: int) -> _Body:
-    """Match the braces from ``opening``; every branch of an ``#if`` starts at the depth where the first one did."""
-    body = _Body(open=lexed.tokens[opening].start, close=None, stop=len(lexed.data))
-    body.why_open = "its closing brace is missing"
-    depth = 1
-    conditionals: list[
-        tuple[int, int, set[int]]
-    ] = []  # offset of #if, depth there, depths at the ends of branches
-    for i in range(opening + 1, len(lexed.tokens)):
-        token = lexed.tokens[i]
-        if token.kind == "{":
-            depth += 1
-        elif token.kind == "}":
-            depth -= 1
-            if depth == 0:
-                body.close, body.stop = token.start, token.end
-                if conditionals:
-                    body.conditionals = body.conditionals or _line_reason(
-                        lexed, "the #if on line {} ends outside its body", conditionals[-1][0]
-                    )
-                return body
-        elif token.kind == "__global__":
-            line = lexed.data.count(b"\n", 0, token.start) + 1
-            body.stop, body.why_open = (
-                declaration_start(lexed, token),
-                f"another kernel begins on line {line} before its closing brace",
-            )
-            return body
-        elif token.kind == "unclosed":
-            body.unclosed_comment = body.unclosed_comment or token.start
-        elif token.kind == "directive":
-            depth = _conditional(lexed, token, body, conditionals, depth)
-    return body
-
-
-def _conditional(
-    lexed: Lexed, token: Token, body: _Body, conditionals: list[tuple[int, int, set[int]]], depth: int
-) -> int:
-    """Take one preprocessor line of a body into account; returns the brace depth after it."""
-    word, _ = lexed.directive(token)
-    if word in ("if", "ifdef", "ifndef"):
-        conditionals.append((token.start, depth, {_NO_ELSE}))
-    elif word in ("else", "elif", "elifdef", "elifndef", "endif"):
-        if not conditionals:
-            if body.conditionals is None:
-                body.conditionals = _line_reason(
-                    lexed, f"the #{word} on line {{}} belongs to an #if outside its body", token.start
-                )
-            return depth
-        start, entry, ends = conditionals[-1]
-        ends.add(depth)
-        if word != "endif":
-            body.branches = True
-            if word == "else":
-                ends.discard(_NO_ELSE)
-            return entry
-        conditionals.pop()
-        if _NO_ELSE in ends:  # without #else nothing may be compiled at all
-            ends.remove(_NO_ELSE)
-            ends.add(entry)
-        if len(ends) > 1 and body.conditionals is None:
-            body.conditionals = _line_reason(
-                lexed, "the branches of the #if on line {} open and close braces differently", start
-            )
-    return depth
-
-
-def _line_reason(lexed: Lexed, template: str, offset: int) -> str:
-    return template.format(lexed.data.count(b"\n", 0, offset) + 1)
-
-
-def _function_inside(lexed: Lexed, body: _Body) -> int | None:
-    """Where another function opens inside a body; only asked where the file's braces do not balance."""
-    for i, token in enumerate(lexed.tokens):
-        if token.kind == "{" and body.open < token.start < body.stop and _opens_function(lexed, i):
-            return token.start
-    return None
-
-
-def _opens_function(lexed: Lexed, brace: int) -> bool:
-    """Whether the brace at this token index opens a function: ``type name ( ... ) {`` and no control statement."""
-    i = brace - 1
-    if i < 0 or lexed.tokens[i].kind != ")":
-        return False
-    depth = 0
-    while i >= 0:
-        kind = lexed.tokens[i].kind
-        depth += (kind == ")") - (kind == "(")
-        if depth == 0:
-            break
-        if kind not in ("(", ")", "directive"):
-            return False
-        i -= 1
-    if i <= 0:
-        return False
-    boundary = lexed.tokens[i - 1].end
-    words = (
-        lexed.code(boundary, lexed.tokens[i].start)
-        .replace(b"*", b" ")
-        .replace(b"&", b" ")
-        .decode(errors="replace")
-    )
-    parts = words.split()
-    named = all(
-        part.replace(":", "").replace("_", "").replace("<", "").replace(">", "").isalnum() for part in parts
-    )
-    return len(parts) >= 2 and named and parts[-1] not in _CONTROL and parts[0] not in _NO_TYPE
-
-
-def _surroundings(lexed: Lexed) -> dict[int, tuple[bool, bool]]:
-    """For each ``__global__`` token index: (never compiled, inside an #if that has another branch)."""
-    found: dict[int, tuple[bool, bool]] = {}
-    open_groups: list[list[int]] = []  # per #if: the kernels that it holds
-    dead: list[bool] = []
-    conditional: set[int] = set()
-    has_else: list[bool] = []
-    for i, token in enumerate(lexed.tokens):
-        if token.kind == "__global__":
-            found[i] = (any(dead), False)
-            for group in open_groups:
-                group.append(i)
-        elif token.kind == "directive":
-            word, rest = lexed.directive(token)
-            if word in ("if", "ifdef", "ifndef"):
-                open_groups.append([])
-                has_else.append(False)
-                dead.append(word == "if" and rest in ("0", "false"))
-            elif word in ("else", "elif", "elifdef", "elifndef") and open_groups:
-                has_else[-1] = True
-                dead[-1] = False
-            elif word == "endif" and open_groups:
-                group, branched = open_groups.pop(), has_else.pop()
-                dead.pop()
-                if branched:
-                    conditional.update(group)
-    return {i: (never, i in conditional) for i, (never, _) in found.items()}
 
 
 @functools.cache
