@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +20,5 @@ def load(path: str | Path | None = None, device: str = "auto", dtype: Any = None
     name; None picks float32 on a CPU and the checkpoint's own on a GPU. Raises
     :class:`dice_engine.model.config.CheckpointError` for a folder that cannot be used.
     """
-    # torch is imported here and not above: the language server imports this package without it.
-    import torch
-
-    from dice_engine.model.config import CheckpointError
-    from dice_engine.model.weights import DTYPES, load_model
-
-    if isinstance(dtype, str):
-        if dtype not in DTYPES:
-            raise CheckpointError(f"dtype {dtype!r} is none of {', '.join(DTYPES)}")
-        dtype = DTYPES[dtype]
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise CheckpointError(f"device {device}: torch sees no CUDA GPU here; use --device cpu or auto")
-    return load_model(path or NANO, device, dtype)
+    # By name: the language server imports this package and must not reach torch, not even on paper.
+    return importlib.import_module("dice_engine.loading").load(path or NANO, device, dtype)
