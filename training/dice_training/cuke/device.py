@@ -27,11 +27,15 @@ def scalar_text(scalar: Scalar) -> str:
     return scalar.name or literal(scalar.value)
 
 
+def expression_fields(step: Step, place: Place) -> dict[str, str]:
+    """Format fields of a step's CUDA templates, all but the value."""
+    fields = {k: scalar_text(s) for k, s in zip("ab", step.scalars, strict=False)}
+    return fields | {k: place(o) for k, o in zip("yz", step.operands, strict=False)}
+
+
 def expression(step: Step, value: str, place: Place) -> str:
     """The tidy expression of one step; ``value`` must be a plain variable."""
-    fields = {k: scalar_text(s) for k, s in zip("ab", step.scalars, strict=False)}
-    fields |= {k: place(o) for k, o in zip("yz", step.operands, strict=False)}
-    return step.definition.cuda.format(v=value, **fields)
+    return step.definition.cuda.format(v=value, **expression_fields(step, place))
 
 
 def chain(steps: Iterable[Step], value: str, place: Place) -> list[str]:

@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from dice_training.cuke.kernel_file_writer import kernel_body
-from dice_training.cuke.module_writer import load_inline_core, module
-from dice_training.cuke.spec import is_test, random_spec
+from dice_training.cuke.module_writer import Parts, load_inline_core, module
+from dice_training.cuke.spec import Spec, is_test, random_spec
 
 Kind = Literal["kernel_body", "load_inline_core", "module"]
 Row = dict[str, Any]
 
 KIND_SHARE: dict[Kind, float] = {"load_inline_core": 0.40, "kernel_body": 0.35, "module": 0.25}
 MAX_CHARS = 5500
+TORCH_HOST_SHARE = 0.12
+"""Kernels that stand in the source string of a load_inline file, among kernel bodies."""
 TEST_ELEMENTS = 1 << 16
 """Held-out samples stay small enough for quick checking on a CPU."""
 _TRAIN_ELEMENTS = (1 << 14, 1 << 16, 1 << 18, 1 << 20)
@@ -26,19 +28,14 @@ def _rng(seed: int, index: int, attempt: int) -> random.Random:
     return random.Random(int.from_bytes(digest, "big"))
 
 
-def _attempt(rng: random.Random, sample_id: str, kind: Kind | None, small: bool) -> Row | None:
-    chosen = kind or rng.choices(list(KIND_SHARE), list(KIND_SHARE.values()))[0]
+def _attempt(rng: random.Random, sample_id: str, chosen: Kind, small: bool) -> Row | None:
     spec = random_spec(rng, TEST_ELEMENTS if small else rng.choices(_TRAIN_ELEMENTS, (3, 5, 2, 1))[0])
     if chosen == "kernel_body" and spec.fill != "randn":  # kernels are tried on normal inputs
         return None
     held_out = is_test(spec.family)
     if held_out and spec_size(spec.shape) > TEST_ELEMENTS:
         return None
-    parts = (
-        kernel_body(spec, rng)
-        if chosen == "kernel_body"
-        else (load_inline_core if chosen == "load_inline_core" else module)(spec, rng)
-    )
+    parts = _write(spec, chosen, rng, held_out)
     if parts is None:
         return None
     row: Row = {
@@ -58,6 +55,15 @@ def _attempt(rng: random.Random, sample_id: str, kind: Kind | None, small: bool)
     return row if total_chars(row) <= MAX_CHARS else None
 
 
+def _write(spec: Spec, kind: Kind, rng: random.Random, held_out: bool) -> Parts | None:
+    if kind == "module":
+        return module(spec, rng)
+    if kind == "load_inline_core":
+        return load_inline_core(spec, rng)
+    # A kernel over tensors cannot be run from its text alone, so it is no good for a test.
+    return kernel_body(spec, rng, torch_host=not held_out and rng.random() < TORCH_HOST_SHARE)
+
+
 def spec_size(shape: tuple[int, ...]) -> int:
     size = 1
     for s in shape:
@@ -72,9 +78,10 @@ def total_chars(row: Row) -> int:
 
 def sample(seed: int, index: int, kind: Kind | None = None, split: str | None = None) -> Row:
     """One row. ``kind`` and ``split`` (``train``/``test``) restrict what it may be."""
+    chosen = kind or _rng(seed, index, -1).choices(list(KIND_SHARE), list(KIND_SHARE.values()))[0]
     attempt = 0
     while True:
-        row = _attempt(_rng(seed, index, attempt), f"{seed}-{index}", kind, split == "test")
+        row = _attempt(_rng(seed, index, attempt), f"{seed}-{index}", chosen, split == "test")
         if row is not None and split in (None, row["split"]):
             return row
         attempt += 1

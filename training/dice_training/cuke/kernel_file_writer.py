@@ -3,63 +3,22 @@
 from __future__ import annotations
 
 import random
-import re
 from dataclasses import dataclass, replace
 
-from dice_training.cuke.device import indent
-from dice_training.cuke.kernel_bodies import BodyWriter, Layout, Names, Schedule
+from dice_training.cuke.better_bodies import BetterBody
+from dice_training.cuke.bodies import HelperStep, Layout, Schedule
+from dice_training.cuke.device import expression_fields, indent
+from dice_training.cuke.hasty_bodies import HastyBody
+from dice_training.cuke.kernel_names import draw_names, renamed, settled
 from dice_training.cuke.module_writer import Parts, op_names
-from dice_training.cuke.spec import Operand, Scalar, Spec, Step
+from dice_training.cuke.spec import Scalar, Spec, Step
 
-_STATS = {
-    "peak": ("m", "max_val", "mx", "row_max", "maxv", "peak"),
-    "low": ("mn", "min_val", "low", "row_min"),
-    "total": ("sum", "s", "acc", "total", "row_sum"),
-    "sq": ("sq", "ss", "var_sum", "m2", "dev"),
-    "mean": ("mean", "mu", "avg"),
-    "inv": ("inv", "scale_inv", "inv_denom"),
-    "rstd": ("rstd", "inv_std", "inv_rms"),
-    "lse": ("lse", "log_z"),
-}
-_X = ("x", "in", "input", "src", "data", "a", "inp", "d_in")
-_OUT = ("out", "output", "dst", "y", "result", "res", "d_out")
-_N = ("n", "n", "size", "N", "count", "num_elements", "len", "total_size")
-_ROWS = ("rows", "batch", "num_rows", "B", "m_rows", "batch_size")
-_COLS = ("cols", "dim", "width", "num_cols", "D", "hidden", "row_len")
-_I = ("i", "idx", "tid", "gid", "index")
-_ROW = ("row", "b", "rid")
-_COL = ("j", "col", "c", "k", "d")
-
-
-def _names(spec: Spec, rng: random.Random, inplace: bool) -> Names:
-    used: set[str] = {s.name for s in spec.scalars if s.name}
-
-    def take(pool: tuple[str, ...]) -> str:
-        free = [p for p in pool if p not in used]
-        name = rng.choice(free)
-        used.add(name)
-        return name
-
-    pointers = {}
-    for operand in spec.operands:
-        used.add(operand.name)
-        pointers[operand.name] = operand.name
-    x = take(_X)
-    return Names(
-        x=x,
-        out=x if inplace else take(_OUT),
-        n=take(_N),
-        rows=take(_ROWS),
-        cols=take(_COLS),
-        i=take(_I),
-        row=take(_ROW),
-        col=take(_COL),
-        tid=take(("tid", "t", "tx", "lane_id")),
-        v=take(("v", "val", "value", "t", "xv")),
-        shared=take(("sdata", "smem", "shared", "buf", "cache")),
-        stats={stat: take(pool) for stat, pool in _STATS.items()},
-        pointers=pointers,
-    )
+_HELPER_HEADS = (
+    "__device__ __forceinline__ float",
+    "__device__ inline float",
+    "__device__ float",
+    "static __device__ __forceinline__ float",
+)
 
 
 @dataclass(frozen=True)
@@ -72,13 +31,17 @@ class Launch:
 
 
 class KernelFileWriter:
-    def __init__(self, spec: Spec, rng: random.Random) -> None:
+    def __init__(self, spec: Spec, rng: random.Random, torch_host: bool) -> None:
         self.rng = rng
         self.vectors = any(o.layout == "vec" for o in spec.operands)
-        self.inplace = not spec.row and rng.random() < 0.2
-        self.spec = spec
+        self.torch_host = torch_host
+        self.inplace = not torch_host and not spec.row and rng.random() < 0.2
+        self.out_first = not self.inplace and rng.random() < 0.1
+        self.scalars_first = rng.random() < 0.15
+        self.helper: list[str] = []
+        self.spec = self._with_helper(spec) if rng.random() < 0.25 else spec
         self.unit = rng.choice(("    ", "    ", "  "))
-        self.names = _names(spec, rng, self.inplace)
+        self.names = draw_names(spec, rng, self.inplace)
         self.schedule = self._schedule()
         self.threads = self._block_size()
         self.dynamic = self.schedule in ("block_tree", "warp_row") and rng.random() < 0.4
@@ -120,6 +83,30 @@ class KernelFileWriter:
             self.wrapper = stem + "_launch"
         self.restrict = rng.random() < 0.4
 
+    def _with_helper(self, spec: Spec) -> Spec:
+        """Gives one step a device function of its own, where a step is worth it."""
+        rng = self.rng
+        for k, step in enumerate(spec.before):
+            op = step.definition
+            if (
+                op.operands
+                or any(s.name for s in step.scalars)
+                or op.cuda.count("{v}") < 2
+                or type(step) is HelperStep
+            ):
+                continue
+            name = rng.choice((op.name, f"{op.name}_f", f"apply_{op.name}", f"{op.name}f", f"{op.name}_op"))
+            if name == op.name and name in ("round", "floor", "ceil", "trunc", "sign"):
+                name += "_op"
+            arg = rng.choice(("x", "v", "a", "val"))
+            expression = rng.choice((op.cuda, *op.hasty)).format(v=arg, **expression_fields(step, str))
+            unit = rng.choice(("    ", "  "))
+            head = f"{rng.choice(_HELPER_HEADS)} {name}(float {arg}) {{"
+            self.helper = [head, f"{unit}return {expression};", "}"]
+            helped = HelperStep(step.op, step.scalars, step.operands, helper=name)
+            return replace(spec, before=(*spec.before[:k], helped, *spec.before[k + 1 :]))
+        return spec
+
     def _schedule(self) -> Schedule:
         rng = self.rng
         if not self.spec.row:
@@ -147,14 +134,16 @@ class KernelFileWriter:
         args = main + [f"const float*{q}{n.pointers[o.name]}" for o in self.spec.operands]
         out = f"float*{q}{n.out}"
         args = [out, *args] if self.out_first else [*args, out]
-        args += [f"float {s.name}" for s in self.spec.scalars]
+        scalars = [f"float {s.name}" for s in self.spec.scalars]
+        args = [*scalars, *args] if self.scalars_first else [*args, *scalars]
         return args + [f"int {s}" for s in sizes]
 
     def _arguments(self, sizes: list[str]) -> list[str]:
         n = self.names
         args = ([] if self.inplace else [n.x]) + [n.pointers[o.name] for o in self.spec.operands]
         args = [n.out, *args] if self.out_first else [*args, n.out]
-        return args + [str(s.name) for s in self.spec.scalars] + sizes
+        scalars = [str(s.name) for s in self.spec.scalars]
+        return ([*scalars, *args] if self.scalars_first else [*args, *scalars]) + sizes
 
     def _sizes(self) -> tuple[list[str], list[str]]:
         """Size parameters of the kernel and of the wrapper."""
@@ -204,49 +193,19 @@ class KernelFileWriter:
 
     def write(self) -> Parts:
         rng, n = self.rng, self.names
-        self.out_first = not self.inplace and rng.random() < 0.1
         kernel_sizes, wrapper_sizes = self._sizes()
         launch = self._launch()
-        bodies = BodyWriter(self.spec, n, self.layout, rng)
-        if self.inplace:
-            bodies.habits.chain = "var" if bodies.habits.chain == "ssa" else bodies.habits.chain
-        hasty = bodies.hasty()
-        bodies.names = _settled(n, "\n".join(hasty))
-        better = bodies.better()
-        head = [
-            rng.choice(
-                (
-                    "#include <cuda_runtime.h>",
-                    "#include <cuda_runtime.h>",
-                    "#include <cuda_runtime.h>\n#include <math.h>",
-                )
-            )
-        ]
-        if rng.random() < 0.35:
-            head.insert(0, f"// {self._title()}")
-        if self.macro:
-            head += ["", self.macro.format(t=self.threads)]
+        hasty = HastyBody(self.spec, n, self.layout, rng).write()
+        better = BetterBody(self.spec, settled(n, "\n".join(hasty)), self.layout).write()
         comment = f"// {self._title()}\n" if rng.random() < 0.2 else ""
         arguments = ", ".join(self._params(kernel_sizes, self.restrict))
-        signature = f"{comment}__global__ void {self.kernel}({arguments})"
         brace = "\n{" if rng.random() < 0.15 else " {"
-        stream = rng.random() < 0.4
-        params = self._params(wrapper_sizes, False) + (["cudaStream_t stream"] if stream else [])
-        config = [launch.grid, launch.block]
-        if launch.shared or stream:
-            config.append(launch.shared or "0")
-        if stream:
-            config.append("stream")
-        call = f"{self.kernel}<<<{', '.join(config)}>>>({', '.join(self._arguments(kernel_sizes))});"
-        export = 'extern "C" ' if rng.random() < 0.15 else ""
-        note = rng.choice(("", "", f"// Launches {self.kernel}.\n", "// Host wrapper.\n"))
-        host = (
-            f"{note}{export}void {self.wrapper}({', '.join(params)}){brace}\n"
-            + "\n".join(indent([*launch.setup, call], self.unit))
-            + "\n}\n"
-        )
-        prefix = "\n".join(head) + "\n\n" + signature + brace
-        suffix = "}\n\n" + host
+        prefix = f"{self._head(hasty)}\n\n{comment}__global__ void {self.kernel}({arguments}){brace}"
+        if self.torch_host:
+            host = self._torch_host(launch, kernel_sizes)
+        else:
+            host = self._host(launch, kernel_sizes, wrapper_sizes)
+        suffix = "}\n\n" + host.replace(" {\n", brace + "\n", 1)
         if rng.random() < 0.05:
             suffix = suffix.rstrip("\n")
 
@@ -254,6 +213,64 @@ class KernelFileWriter:
             return "\n" + "\n".join(indent(lines, self.unit)) + "\n"
 
         return Parts(text(hasty), prefix, text(better), suffix, self.kernel)
+
+    def _head(self, body: list[str]) -> str:
+        rng = self.rng
+        lines = ["\n#include <torch/extension.h>"] if self.torch_host else []
+        if not self.torch_host or rng.random() < 0.6:
+            lines.append("#include <cuda_runtime.h>")
+        joined = "\n".join(body)
+        if "FLT_MAX" in joined:
+            lines.append("#include <cfloat>")
+        if "INFINITY" in joined or rng.random() < 0.3:
+            lines.append(rng.choice(("#include <math.h>", "#include <cmath>")))
+        if not self.torch_host and rng.random() < 0.3:
+            lines.insert(0, f"// {self._title()}")
+        if self.macro:
+            lines += ["", self.macro.format(t=self.threads)]
+        if self.helper:
+            lines += ["", *self.helper]
+        return "\n".join(lines)
+
+    def _call(self, launch: Launch, arguments: list[str], stream: bool) -> str:
+        config = [launch.grid, launch.block]
+        if launch.shared or stream:
+            config.append(launch.shared or "0")
+        if stream:
+            config.append("stream")
+        return f"{self.kernel}<<<{', '.join(config)}>>>({', '.join(arguments)});"
+
+    def _host(self, launch: Launch, kernel_sizes: list[str], wrapper_sizes: list[str]) -> str:
+        """The wrapper of raw pointers."""
+        rng = self.rng
+        stream = rng.random() < 0.4
+        params = self._params(wrapper_sizes, False) + (["cudaStream_t stream"] if stream else [])
+        call = self._call(launch, self._arguments(kernel_sizes), stream)
+        export = 'extern "C" ' if rng.random() < 0.15 else ""
+        note = rng.choice(("", "", f"// Launches {self.kernel}.\n", "// Host wrapper.\n"))
+        body = "\n".join(indent([*launch.setup, call], self.unit))
+        return f"{note}{export}void {self.wrapper}({', '.join(params)}) {{\n{body}\n}}\n"
+
+    def _torch_host(self, launch: Launch, kernel_sizes: list[str]) -> str:
+        """A host function over tensors, as it stands in the source string of a load_inline file."""
+        n, spec = self.names, self.spec
+        tensors = [n.x] + [n.pointers[o.name] for o in spec.operands]
+        params = [f"torch::Tensor {t}" for t in tensors] + [f"float {s.name}" for s in spec.scalars]
+        made = (
+            f"torch::empty({{{n.x}.size(0)}}, {n.x}.options())"
+            if spec.reduces
+            else f"torch::empty_like({n.x})"
+        )
+        lines = [f"auto {n.out} = {made};"]
+        if spec.row or self.vectors or self.schedule == "grid2d":
+            lines += [f"int {n.rows} = {n.x}.size(0);", f"int {n.cols} = {n.x}.size(1);"]
+        else:
+            lines.append(f"int {n.n} = {n.x}.numel();")
+        pointers = {t: f"{t}.data_ptr<float>()" for t in (*tensors, n.out)}
+        arguments = [pointers.get(a, a) for a in self._arguments(kernel_sizes)]
+        lines += [*launch.setup, self._call(launch, arguments, False), f"return {n.out};"]
+        body = "\n".join(indent(lines, self.unit))
+        return f"torch::Tensor {self.wrapper}({', '.join(params)}) {{\n{body}\n}}\n"
 
     def _title(self) -> str:
         what = ", ".join(name.replace("_", " ") for name in op_names(self.spec)[:4])
@@ -267,46 +284,6 @@ class KernelFileWriter:
         )
 
 
-def _settled(names: Names, text: str) -> Names:
-    """Names that the existing body does not show take their usual form: the better body has no hidden choice."""
-    shown = set(re.findall(r"\w+", text)) | {
-        names.x,
-        names.out,
-        names.n,
-        names.rows,
-        names.cols,
-        *names.pointers.values(),
-    }
-
-    def settle(name: str, usual: str) -> str:
-        return name if name in shown or usual in shown else usual
-
-    return replace(
-        names,
-        v=settle(names.v, "v"),
-        tid=settle(names.tid, "tid"),
-        shared=settle(names.shared, "shared"),
-        stats={stat: settle(name, stat) for stat, name in names.stats.items()},
-    )
-
-
-def _renamed(spec: Spec, rng: random.Random) -> Spec:
-    """Operands under names that do not meet the C names of the file."""
-    clash = set(_X + _OUT + _N + _ROWS + _COLS + _I + _ROW + _COL) | {"t", "v", "w", "u", "z", "s"}
-    fresh = iter(("extra", "other", "aux", "rhs", "vec", "p1", "p2", "p3"))
-    mapping = {o.name: (o.name if o.name not in clash else next(fresh)) for o in spec.operands}
-
-    def fix(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        return tuple(replace(o, name=mapping[o.name]) for o in operands)
-
-    return replace(
-        spec,
-        before=tuple(replace(s, operands=fix(s.operands)) for s in spec.before),
-        row=replace(spec.row, affine=fix(spec.row.affine)) if spec.row else None,
-        after=tuple(replace(s, operands=fix(s.operands)) for s in spec.after),
-    )
-
-
 def _literal_bounds(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Clamps with literal bounds: with any floats for bounds (lower > upper) the ways to write one would differ."""
     return tuple(
@@ -314,9 +291,14 @@ def _literal_bounds(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     )
 
 
-def kernel_body(spec: Spec, rng: random.Random) -> Parts | None:
-    """A `.cu` file with its existing body as the reference, or None where the operator has no such form."""
+def kernel_body(spec: Spec, rng: random.Random, torch_host: bool = False) -> Parts | None:
+    """A `.cu` file with its existing body as the reference, or None where the operator has no such form.
+
+    ``torch_host``: the host function takes tensors, as in the CUDA source of a load_inline file.
+    """
     if spec.strided or (spec.row and (spec.row.definition.special or spec.row.op == "prod")):
         return None
+    if torch_host and (len(spec.shape) != 2 or (spec.row and spec.row.keepdim)):
+        return None
     spec = replace(spec, before=_literal_bounds(spec.before), after=_literal_bounds(spec.after))
-    return KernelFileWriter(_renamed(spec, rng), rng).write()
+    return KernelFileWriter(renamed(spec), rng, torch_host).write()
