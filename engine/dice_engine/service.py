@@ -75,7 +75,7 @@ async def _ask(options: argparse.Namespace) -> int:
         print(f"engine: pid {status.pid}, dice-ls {status.version}, up {status.uptime_seconds:.0f} s")
         print(f"device: {status.device}")
         print(f"models: {models}")
-        print(f"requests: {status.running} running, {status.waiting} waiting; clients: {status.clients}")
+        print(f"requests: {status.active} running, {status.waiting} waiting; clients: {status.clients}")
     return 0
 
 

@@ -78,7 +78,7 @@ class Service:
 
     def status(self, id: str) -> wire.Status:
         now = time.monotonic()
-        running = self.decode.running + sum(len(c.verifying) for c in self.connections)
+        active = self.decode.running + sum(len(c.verifying) for c in self.connections)
         return wire.Status(
             id=id,
             pid=os.getpid(),
@@ -86,10 +86,10 @@ class Service:
             device=self.decode.device or gpu_name() or "cpu",
             models=list(self.decode.models),
             clients=len(self.connections),
-            running=running,
+            active=active,
             waiting=len(self.decode) - self.decode.running,
             uptime_seconds=now - self.started,
-            idle_seconds=0.0 if running else now - self.last_active,
+            idle_seconds=0.0 if active else now - self.last_active,
         )
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

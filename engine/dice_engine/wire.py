@@ -177,7 +177,8 @@ class Status:
     models: list[str] = field(default_factory=list)
     """Loaded checkpoints."""
     clients: int = 0
-    running: int = 0
+    active: int = 0
+    """Requests being decoded or verified."""
     waiting: int = 0
     uptime_seconds: float = 0.0
     idle_seconds: float = 0.0
