@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from dice_engine.verify.build.cpu_text import cpu_text, waiting_kernels
+from dice_engine.verify.build.cpu_text import cpu_text, waiting_names
 from dice_engine.verify.build.device_source import DeviceSource
 from dice_engine.verify.build.interface import BuildError, Dim3, InfraError, LaunchError
 
@@ -79,7 +79,7 @@ class CpuModule:
         self.log = ""
         self._source = source
         self._text = cpu_text(source)
-        self._waiting = waiting_kernels(source)
+        self._waiting = waiting_names(source)
         self._workdir = workdir
         self._compiler = compiler
         self._launchers: dict[Instantiation, tuple[Path, str]] = {}
@@ -144,7 +144,8 @@ class CpuModule:
         if kernel not in self._source.kernels:
             raise BuildError(f"no kernel named {kernel} in the source")
         arguments = f"<{', '.join(template_args)}>" if template_args else ""
-        fibers = "true" if kernel in self._waiting else "false"
+        words = {kernel, *re.findall(r"\w+", arguments)}  # a functor given as an argument may wait too
+        fibers = "true" if words & self._waiting else "false"
         return f"DICE_LAUNCHER({name}, {fibers}, {self._source.qualified(kernel)}{arguments})"
 
     def _compile(self, unit: str, stem: Path, library: Path) -> None:

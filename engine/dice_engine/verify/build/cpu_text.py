@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from dice_engine.verify.build.device_source import DeviceSource, declared_bodies
+from dice_engine.verify.build.device_source import DeviceSource
 from dice_engine.verify.build.interface import BuildError
 from dice_engine.verify.build.lexer import live_tokens, read_macros, tokenize
+from dice_engine.verify.build.toplevel import declared_bodies
 
 _PARENS = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
 _ALIGNED = rf"(?:__align__|alignas|__attribute__|__builtin_align__)\s*{_PARENS}"
@@ -74,18 +75,20 @@ def _dynamic_shared(match: re.Match[str]) -> str:
     return f"static {element}* const {match.group(2)} = ({element}*)dice::dynamic_shared{lines}"
 
 
-def waiting_kernels(source: DeviceSource) -> set[str]:
-    """Kernels that may meet a barrier or a warp operation, themselves or in what they call; errs on this side."""
+def waiting_names(source: DeviceSource) -> set[str]:
+    """Kernels, functions, types and macros that may meet a barrier or a warp operation, themselves or in what they use.
+
+    By name, so it errs on the side of waiting. A kernel that a macro makes waits if any macro does.
+    """
     macros = {
         name: set(re.findall(r"\w+", body)) for name, (_, body) in read_macros(tokenize(source.text)).items()
     }
     bodies = {**macros, **declared_bodies(source.text)}
     waiting = {name for name, words in bodies.items() if any(_WAITS.fullmatch(w) for w in words)}
-    changed = bool(waiting)
-    while changed:
+    more = waiting
+    while more:
         more = {name for name, words in bodies.items() if name not in waiting and words & waiting}
         waiting |= more
-        changed = bool(more)
-    known = {name for name in source.kernels if name in bodies}
-    made = set(source.kernels) - known  # by macros: any macro that waits makes them all wait
-    return (waiting & known) | (made if waiting & set(macros) else set())
+    if waiting & set(macros):
+        waiting |= set(source.kernels) - set(bodies)
+    return waiting

@@ -86,6 +86,8 @@ static void* scheduler;
 static char* stack_memory;
 static bool in_fibers = false;
 static unsigned current;              // linear thread index in the block
+static uint3 positions[kMaxThreads];  // threadIdx of each linear index
+static unsigned char lane_order[32], lane_slot[32];  // the order in which a warp's lanes run, and its inverse
 static Error error = kNone;
 static void (*body)(void*);
 static void* body_self;
@@ -107,7 +109,24 @@ constexpr size_t kStackBytes = 128 * 1024;
   for (;;) dice_switch(in_fibers ? &stacks[current] : &unused, scheduler);
 }
 
-DICE_FN void wait() { dice_switch(&stacks[current], scheduler); }
+DICE_FN void become(unsigned thread) {
+  current = thread;
+  threadIdx = positions[thread];
+}
+
+// Give way to the next lane of the warp that can run, else to the scheduler.
+inline void wait() {
+  unsigned own = current, lane = own % 32;
+  uint32_t ready = warps[own / 32].ready;
+  unsigned slot = lane_slot[lane] + 1;
+  while (slot < 32 && !(ready >> lane_order[slot] & 1)) ++slot;
+  if (slot == 32) {
+    dice_switch(&stacks[own], scheduler);
+  } else {
+    become(own - lane + lane_order[slot]);
+    dice_switch(&stacks[own], stacks[current]);
+  }
+}
 
 inline void need_fibers() {
   if (in_fibers) return;
@@ -210,7 +229,7 @@ inline bool map_stacks() {
   return true;
 }
 
-inline Error run_block(unsigned threads, const Order& warp_order, const unsigned char* lane_order) {
+inline Error run_block(unsigned threads, const Order& warp_order) {
   unsigned warp_count = (threads + 31) / 32;
   for (unsigned w = 0; w < warp_count; ++w) {
     unsigned lanes = threads - w * 32;
@@ -232,9 +251,8 @@ inline Error run_block(unsigned threads, const Order& warp_order, const unsigned
         for (int slot = 0; slot < 32 && warp.ready; ++slot) {
           unsigned lane = lane_order[slot];
           if (!(warp.ready >> lane & 1)) continue;
-          current = w * 32 + lane;
-          threadIdx = position(current, blockDim);
-          dice_switch(&scheduler, stacks[current]);
+          become(w * 32 + lane);
+          dice_switch(&scheduler, stacks[current]);  // runs every ready lane: each hands over to the next
           if (error) return error;
         }
       } while (release_complete(warp));
@@ -260,13 +278,13 @@ inline Error run_fibers(const Launch& launch, void (*call)(void*), void* self) {
   unsigned long long blocks = (unsigned long long)gridDim.x * gridDim.y * gridDim.z;
   unsigned threads = blockDim.x * blockDim.y * blockDim.z;
   Order block_order(blocks), warp_order((threads + 31) / 32), lanes(32);
-  unsigned char lane_order[32];
-  for (int i = 0; i < 32; ++i) lane_order[i] = (unsigned char)lanes(i);
+  for (int i = 0; i < 32; ++i) lane_order[i] = (unsigned char)lanes(i), lane_slot[lane_order[i]] = (unsigned char)i;
+  for (unsigned t = 0; t < threads; ++t) positions[t] = position(t, blockDim);
   in_fibers = true;
   for (unsigned long long i = 0; i < blocks && !error; ++i) {
     blockIdx = position(block_order(i), gridDim);
     fresh_shared(launch);
-    run_block(threads, warp_order, lane_order);
+    run_block(threads, warp_order);
   }
   in_fibers = false;
   return error;
