@@ -26,8 +26,6 @@ from dice_engine.source.host_values import (
 )
 
 _CASTS = {"static_cast", "reinterpret_cast", "const_cast", "dynamic_cast"}
-
-
 _CHECKS = {
     "TORCH_CHECK",
     "AT_ASSERT",
@@ -41,11 +39,7 @@ _CHECKS = {
     "TORCH_CHECK_TYPE",
     "TORCH_CHECK_NOT_IMPLEMENTED",
 }
-
-
 _COMPARING = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
-
-
 _STATUS_CHECKS = {
     "C10_CUDA_CHECK",
     "AT_CUDA_CHECK",
@@ -54,8 +48,6 @@ _STATUS_CHECKS = {
     "gpuErrchk",
     "CUDA_CHECK",
 }
-
-
 _FAILURES = {"AT_ERROR", "exit", "abort", "std::abort", "std::exit", "std::terminate", "TORCH_CHECK_FAIL"}
 
 
@@ -137,10 +129,8 @@ def _named(
     if name.startswith("TORCH_CHECK_") and name[12:] in _COMPARING:
         return _comparing_check(machine, name[12:], arguments, scope, node)
     if name in _FAILURES:
-        raise HostError(
-            _message(machine, arguments.named_children, scope)
-            or f"{name}() in line {node.start_point[0] + 1}"
-        )
+        said = _message(machine, arguments.named_children, scope)
+        raise HostError(said if name == "AT_ERROR" and said else f"{name}({said}), line {node.start_point[0] + 1}")
     if name in _STATUS_CHECKS:
         values_of(machine, arguments, scope)
         return None

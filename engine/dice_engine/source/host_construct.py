@@ -27,8 +27,6 @@ from dice_engine.source.host_values import (
 )
 
 _LIST_LIMIT = 1 << 20
-
-
 _GUARDS = re.compile(
     r"(?:at|c10|torch)::(?:cuda::)?(?:Optional)?(?:CUDA|Device|CUDAStream)Guard|CUDAGuard|DeviceGuard"
 )

@@ -26,19 +26,13 @@ from dice_engine.source.host_values import (
 )
 
 _FLOATING = ("float64", "float32")
-
-
 _INTEGRAL = ("uint8", "int8", "int32", "int64", "int16")
-
-
 _DISPATCH_BASE = {
     "FLOATING_TYPES": _FLOATING,
     "INTEGRAL_TYPES": _INTEGRAL,
     "ALL_TYPES": _INTEGRAL + _FLOATING,
     "REDUCED_FLOATING_TYPES": ("float16", "bfloat16"),
 }
-
-
 _SCALAR_TYPES = {
     "float16": "c10::Half",
     "bfloat16": "c10::BFloat16",

@@ -24,8 +24,6 @@ from dice_engine.source.host_values import (
 )
 
 _LIST_LIMIT = 1 << 20
-
-
 _IGNORED = {
     "cudaFuncSetAttribute", "cudaFuncSetCacheConfig", "cudaGetLastError", "cudaPeekAtLastError",
     "cudaDeviceSynchronize",

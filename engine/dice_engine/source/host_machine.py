@@ -260,10 +260,10 @@ class Machine:
             for f in self.program.overloads(name)
             if len(args) <= len(f.params) and all(d is not None for d in f.defaults[len(args) :])
         ]
+        if not self.program.overloads(name):
+            raise Unsupported(f"no complete function {name!r} in this file{at_line(node)}")
         if not fitting:
-            raise Unsupported(
-                f"no function {name!r} that takes {len(args)} arguments in this file{at_line(node)}"
-            )
+            raise Unsupported(f"no {name!r} in this file takes {len(args)} arguments{at_line(node)}")
         if len(fitting) == 1:
             return fitting[0]
         return max(

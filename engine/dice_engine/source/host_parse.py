@@ -32,8 +32,6 @@ from dice_engine.source.plan import Param
 __all__ = ["Declarations", "HostFunction", "KernelDecl", "TemplateParam", "declarations", "parse_tree"]
 
 _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
-
-
 _REGISTRATIONS = (
     "PYBIND11_MODULE",
     "TORCH_LIBRARY",

@@ -25,8 +25,6 @@ _ATTRIBUTES = (
     "alignas",
     "noexcept",
 )
-
-
 _NOT_NAMES = {"if", "for", "while", "switch", "return", "sizeof", "decltype", "operator"}
 
 

@@ -35,14 +35,8 @@ _FACTORIES = {
     "eye",
     "linspace",
 }
-
-
 _LIKE = {"empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"}
-
-
 _SPACES = ("torch::", "at::", "c10::")
-
-
 _RENAMED = {
     "data": "data_ptr",
     "mutable_data_ptr": "data_ptr",
@@ -50,8 +44,6 @@ _RENAMED = {
     "ndimension": "dim",
     "dtype": "scalar_type",
 }
-
-
 _DETACHED = {"sizes", "strides"}
 
 

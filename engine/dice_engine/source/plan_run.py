@@ -9,7 +9,7 @@ from typing import Any
 from dice_engine.source import host_types as types
 from dice_engine.source.expressions import ExpressionError, evaluate
 from dice_engine.source.host import HostError, HostProgram, LaunchCall, Pointer, Runtime, Unsupported
-from dice_engine.source.plan import Buffer, Fill, Plan
+from dice_engine.source.plan import Buffer, Plan
 
 MEASURE = "measure"
 """Key of ``Plan.origin`` that marks the last size set as one for timing only."""
@@ -114,19 +114,10 @@ def run_plan(
     grid, block = (tuple(evaluate(part, symbols) for part in parts) for parts in (plan.grid, plan.block))
     if min(grid) < 1 or min(block) < 1:
         raise HostError(f"launch of {plan.kernel} with grid {grid} and block {block}: a dimension is below 1")
-    shared = evaluate(plan.shared, {**symbols, **_sizeof(template)})
+    shared = evaluate(plan.shared, symbols)
     runtime.launch(
         LaunchCall(plan.kernel, tuple(template_args), _triple(grid), _triple(block), shared, tuple(arguments))
     )
-
-
-def _sizeof(template: Mapping[str, str]) -> dict[str, int]:
-    """Element sizes by ``sizeof_T``, for shared-memory expressions of templates."""
-    return {
-        f"sizeof_{name}": size
-        for name, ctype in template.items()
-        if (size := types.size_of(ctype)) is not None
-    }
 
 
 def _triple(parts: Iterable[int]) -> tuple[int, int, int]:
@@ -211,14 +202,3 @@ def instantiations(program: HostProgram, plan: Plan) -> tuple[tuple[str, tuple[s
             found.update({(call.kernel, call.template_args): None for call in calls})
     return tuple(found)
 
-
-__all__ = [
-    "Fill",
-    "Recorder",
-    "buffer_ctype",
-    "checking_sizes",
-    "instantiations",
-    "measuring_sizes",
-    "rehearse",
-    "run_plan",
-]

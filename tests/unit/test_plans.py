@@ -1,0 +1,293 @@
+"""Plans of kernels: what is found in a file, what is declined and why, and how a plan is carried out."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from dice_engine.source.host import HostProgram, LaunchCall, Pointer, Unsupported
+from dice_engine.source.plan import Fill, Plan
+from dice_engine.source.plans import (
+    buffer_ctype,
+    checking_sizes,
+    extent,
+    host_program,
+    instantiations,
+    kernel_plan,
+    measuring_sizes,
+    rehearse,
+    run_plan,
+    scalar_values,
+    stub,
+)
+from host_recording import RecordingRuntime
+
+AXPY = """
+__global__ void axpy(float a, const float* x, float* y, int count) {
+  int k = blockIdx.x * blockDim.x + threadIdx.x;
+  if (k < count) y[k] += a * x[k];
+}
+void run_axpy(float a, const float* x, float* y, int count, cudaStream_t st) {
+  const int threads = 256;
+  const int blocks = (count + threads - 1) / threads;
+  axpy<<<blocks, threads, 0, st>>>(a, x, y, count);
+}
+"""
+
+
+def plan_of(text: str, kernel: str) -> Plan:
+    plan = kernel_plan(text, kernel)
+    assert plan.runnable, plan.reason
+    return plan
+
+
+def reason_of(text: str, kernel: str) -> str:
+    plan = kernel_plan(text, kernel)
+    assert not plan.runnable
+    return plan.reason or ""
+
+
+def test_raw_wrapper():
+    plan = plan_of(AXPY, "axpy")
+    assert (plan.source, plan.wrapper, plan.kernel) == ("launch", "run_axpy", "axpy")
+    assert [(b.name, b.role, b.extent) for b in plan.buffers] == [
+        ("x", "in", "count"),
+        ("y", "inout", "count"),
+    ]
+    assert plan.scalars == {"a": Fill("uniform", "0.25", "0.95")}
+    assert "run_axpy, line 9" in plan.origin["grid"]
+    counts = [s["count"] for s in checking_sizes(plan)]
+    assert any(c > 256 and c % 256 for c in counts) and any(c < 256 for c in counts)
+    assert max(counts) <= 1 << 20
+    assert measuring_sizes(plan) == plan.sizes[-1] == {"count": 1 << 24}
+
+
+def test_rehearsal_is_what_run_plan_launches():
+    plan, program = plan_of(AXPY, "axpy"), host_program(AXPY)
+    sizes = {"count": 1000}
+    runtime = RecordingRuntime()
+    pointers = {name: Pointer(name, 0, "float") for name in ("x", "y")}
+    run_plan(program, plan, sizes, {}, pointers, {"a": 0.5}, runtime)
+    expected = LaunchCall("axpy", (), (4, 1, 1), (256, 1, 1), 0, (0.5, pointers["x"], pointers["y"], 1000))
+    assert runtime.calls == [expected]
+    assert [c.grid for c in rehearse(program, plan, sizes, {})] == [(4, 1, 1)]
+
+
+def test_fixed_grid_gets_sizes_beyond_it():
+    text = """
+__global__ void fold(float* acc, const float* d, int n) {}
+void run_fold(float* acc, const float* d, int n) { fold<<<64, 256>>>(acc, d, n); }
+"""
+    assert any(s["n"] > 64 * 256 for s in checking_sizes(plan_of(text, "fold")))
+
+
+def test_two_sizes_are_independent():
+    text = """
+__global__ void rowsum(const float* t, float* s, int rows, int cols) {}
+void run(const float* t, float* s, int rows, int cols) { rowsum<<<rows, 128>>>(t, s, cols, rows); }
+"""
+    plan = plan_of(text, "rowsum")
+    assert {b.extent for b in plan.buffers} == {"rows*cols"}
+    assert "upper bound" in plan.origin["extents"]
+    assert all(math.prod(s.values()) <= 1 << 20 for s in checking_sizes(plan))
+    assert any(s["rows"] < s["cols"] for s in plan.sizes) and any(s["rows"] > s["cols"] for s in plan.sizes)
+    assert any(s["cols"] < 128 for s in plan.sizes) and any(
+        s["cols"] > 128 and s["cols"] % 128 for s in plan.sizes
+    )
+
+
+@pytest.mark.parametrize(
+    ("launch", "power"),
+    [
+        ("mm<<<dim3((n + 15) / 16, (n + 15) / 16), dim3(16, 16)>>>(a, c, n);", 2),
+        ("mm<<<(n * n + 255) / 256, 256>>>(a, c, n);", 2),
+        ("mm<<<(n + 255) / 256, 256>>>(a, c, n);", 1),
+        ("dim3 b(8, 8, 4); mm<<<dim3((n + 7) / 8, (n + 7) / 8, (n + 3) / 4), b>>>(a, c, n);", 3),
+    ],
+)
+def test_square_matrices_from_the_growth_of_the_grid(launch, power):
+    signature = "(const float* a, float* c, int n)"
+    text = f"__global__ void mm{signature} {{}}\nvoid f{signature} {{ {launch} }}"
+    plan = plan_of(text, "mm")
+    assert plan.buffers[0].extent == "*".join("n" * power)
+    assert all(extent(plan.buffers[0], s) <= 1 << 20 for s in checking_sizes(plan))
+    assert extent(plan.buffers[0], measuring_sizes(plan)) <= 1 << 24
+
+
+def test_alias_and_explicit_instantiations():
+    text = """
+template <typename Elem, int kWarps>
+__global__ void __launch_bounds__(kWarps * 32, 2) peak(const Elem* __restrict__ t, Elem* __restrict__ p, int cols) {}
+template <typename Elem>
+void launch_peak(const Elem* t, Elem* p, int rows, int cols, cudaStream_t st) {
+  constexpr int kWarps = 4;
+  auto entry = &peak<Elem, kWarps>;
+  const size_t bytes = kWarps * 32 * sizeof(Elem);
+  cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  entry<<<dim3(rows), dim3(kWarps * 32), bytes, st>>>(t, p, cols);
+}
+template void launch_peak<float>(const float*, float*, int, int, cudaStream_t);
+template void launch_peak(const double*, double*, int, int, cudaStream_t);
+"""
+    plan = plan_of(text, "peak")
+    assert plan.templates == ({"Elem": "float"}, {"Elem": "double"})
+    assert [buffer_ctype(plan, plan.buffers[0], t) for t in plan.templates] == ["float", "double"]
+    assert instantiations(host_program(text), plan) == (("peak", ("float", "4")), ("peak", ("double", "4")))
+    call = rehearse(host_program(text), plan, {"rows": 3, "cols": 7}, plan.templates[1])[0]
+    assert (call.grid, call.shared, call.args[2]) == ((3, 1, 1), 1024, 7)
+
+
+def test_wrapper_that_demands_multiples():
+    text = """
+__global__ void v4(const float4* x, float4* y, int n4) {}
+void run(const float* x, float* y, int n) {
+  if (n % 1024 != 0) throw std::invalid_argument("n must be a multiple of 1024");
+  v4<<<n / 1024, 256>>>((const float4*)x, (float4*)y, n / 4);
+}
+"""
+    plan = plan_of(text, "v4")
+    assert all(s["n"] % 1024 == 0 for s in plan.sizes) and len(checking_sizes(plan)) >= 1
+
+
+def test_pipeline_plans_both_kernels_through_one_wrapper():
+    text = """
+__global__ void a(const float* x, float* t, int n) {}
+__global__ void b(const float* t, float* y, int n) {}
+void run(const float* x, float* y, int n) {
+  float* t; cudaMalloc(&t, n * sizeof(float));
+  a<<<(n + 31) / 32, 32>>>(x, t, n);
+  b<<<(n + 31) / 32, 32>>>(t, y, n);
+  cudaFree(t);
+}
+"""
+    assert plan_of(text, "a").wrapper == plan_of(text, "b").wrapper == "run"
+    assert dict(instantiations(host_program(text), plan_of(text, "a"))) == {"a": (), "b": ()}
+
+
+def test_scalars_flags_and_seeds():
+    text = """
+__global__ void k(float* p, long n, double eps, bool on, unsigned seed) {}
+void f(float* p, long n, double eps, bool on, unsigned seed) { k<<<(n + 63) / 64, 64>>>(p, n, eps, on, seed); }
+"""
+    plan = plan_of(text, "k")
+    first, second = (scalar_values(plan, plan.sizes[0], seed) for seed in (0, 1))
+    assert set(first) == {"eps", "on", "seed"} and {first["on"], second["on"]} == {0, 1}
+    assert 0.25 <= first["eps"] < 0.95 and first == scalar_values(plan, plan.sizes[0], 0) != second
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        ("", "no launch of k in this file; add a // @dice line"),
+        ("int main() { k<<<1, 1>>>(0, 0, 0); }", "only from main"),
+        ("torch::Tensor f(torch::Tensor x) { k<<<1, 1>>>(0, 0, 0); return x; }", "takes torch tensors"),
+        ("void f(float* p, float s) { k<<<1, 1>>>(0, p, 1); }", "no integer parameter of f tells"),
+        ("void f(const int* idx, float* p, int n) { k<<<1, 1>>>(idx, p, n); }", "pointer 'idx' needs a fill rule"),
+        ("void f(Foo* q, float* p, int n) { k<<<1, 1>>>(0, p, n); }", "pointer 'q' of f has element type Foo"),
+        ("void f(float** q, float* p, int n) { k<<<1, 1>>>(0, p, n); }", "element type float"),
+        ("void f(Foo q, float* p, int n) { k<<<1, 1>>>(0, p, n); }", "parameter 'q' of f has type Foo"),
+        ("template <typename T> void f(T* p, int n) { k<<<1, 1>>>(0, p, n); }", r"add // @dice tmpl\(T=float\)"),
+        ("void f(float* p, int n) { cublasHandle_t h; k<<<1, 1>>>(0, p, n); }", "line 2 cannot be .*cublasHandle_t"),
+        ("void f(float* p, int n) { if (n < 0) k<<<1, 1>>>(0, p, n); }", "k is not launched at the sizes tried"),
+        ("void f(float* p, int n) { assert(n == 7); k<<<1, 1>>>(0, p, n); }", "refuses the sizes tried: .*n == 7"),
+    ],
+)  # fmt: skip
+def test_declined_with_a_reason(host, reason):
+    text = f"__global__ void k(const int* idx, float* p, int n) {{}}\n{host}\n"
+    assert re.search(reason, reason_of(text, "k"))
+
+
+def test_unknown_kernel():
+    assert "no kernel 'nope'" in reason_of(AXPY, "nope")
+
+
+def test_integer_data_that_is_written_gets_small_ints():
+    text = """
+__global__ void hist(const unsigned char* px, int* bins, int n) {}
+void run(const unsigned char* px, int* bins, int n) { hist<<<8, 64>>>(px, bins, n); }
+"""
+    plan = plan_of(text, "hist")
+    assert [b.fill for b in plan.buffers] == [Fill("int", "0", "256"), Fill("int", "0", "100")]
+
+
+ANNOTATED = """
+// A stencil.
+// @dice grid=(h+7)/8,(w+31)/32 block=32,8
+// @dice in(img[h*stride]) out(gx[h*w])
+// @dice sizes(w=1920, h=1080, stride=2048; w=33, h=7, stride=64)
+__global__ void slopes(float* img, float* gx, int w, int h, int stride, float scale) {}
+"""
+
+
+def test_annotation_stands_alone():
+    plan = plan_of(ANNOTATED, "slopes")
+    assert plan.source == "annotation" and set(plan.scalars) == {"scale"}
+    assert checking_sizes(plan) == plan.sizes and measuring_sizes(plan)["w"] == 1920
+    (call,) = rehearse(host_program(ANNOTATED), plan, {"w": 33, "h": 7, "stride": 64}, {})
+    assert (call.grid, call.block) == ((1, 2, 1), (32, 8, 1))
+    assert [extent(b, plan.sizes[1]) for b in plan.buffers] == [448, 231]
+
+
+def test_annotation_refines_the_wrapper():
+    text = """
+// @dice fill(idx=int[0,n)) sizes(n=500; n=77)
+__global__ void gather(const float* x, const int* idx, float* y, int n) {}
+void run(const float* x, const int* idx, float* y, int n) { gather<<<(n + 63) / 64, 64>>>(x, idx, y, n); }
+"""
+    plan = plan_of(text, "gather")
+    assert plan.wrapper == "run" and plan.sizes == ({"n": 500}, {"n": 77})
+    assert {b.name: b.fill for b in plan.buffers}["idx"] == Fill("int", "0", "n")
+    assert measuring_sizes(plan) == {"n": 500} and len(checking_sizes(plan)) == 2
+
+
+def test_annotation_of_a_template_kernel():
+    text = """
+// @dice grid=(n+N*32-1)/(N*32) block=32 smem=N*8
+// @dice inout(x[n]) sizes(n=1000; n=5) tmpl(T=float|double, N=4)
+template <typename T, int N> __global__ void k(T* x, long n) {}
+"""
+    plan, program = plan_of(text, "k"), host_program(text)
+    assert instantiations(program, plan) == (("k", ("float", "4")), ("k", ("double", "4")))
+    (call,) = rehearse(program, plan, {"n": 1000}, plan.templates[0])
+    assert (call.grid, call.shared) == ((8, 1, 1), 32)
+
+
+def test_annotation_fault_is_the_reason():
+    text = ANNOTATED.replace("out(gx[h*w])", "out(gz[h*w])")
+    assert "says what `gx` is" in reason_of(text, "slopes")
+    assert "sizse" in reason_of(ANNOTATED.replace("sizes(", "sizse("), "slopes")
+
+
+def test_crlf_file_and_block_comments():
+    text = AXPY.replace("__global__", "/* 🚀 */ __global__").replace("\n", "\r\n")
+    assert plan_of(text, "axpy").wrapper == "run_axpy"
+    text = "/* @dice grid=1 block=n\n * @dice inout(p[n]) sizes(n=4; n=9) */\n__global__ void k(float* p, int n) {}\n"
+    assert rehearse(host_program(text), plan_of(text, "k"), {"n": 9}, {})[0].block == (9, 1, 1)
+
+
+def test_stub_makes_a_plan():
+    text = """
+__global__ void flip(float* src, float* dst, int w, int h, int stride) {
+  int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+  if (x < w && y < h) dst[y * w + x] = src[(h - 1 - y) * stride + x];
+}
+"""
+    lines = stub(text, "flip")
+    assert lines.splitlines()[0] == "// @dice grid=(w+31)/32,(h+7)/8 block=32,8"
+    plan = plan_of(text.replace("__global__", lines + "\n__global__"), "flip")
+    assert plan.source == "annotation" and len(plan.sizes) == 2
+
+
+def test_stub_of_a_template_with_indices():
+    text = "template <typename T, int N> __global__ void k(const T* x, const int* idx, T* y, int n, float s) {}\n"
+    lines = stub(text, "k")
+    assert "fill(idx=int[0,n))" in lines and "tmpl(T=float, N=4)" in lines
+    plan = plan_of(lines + "\n" + text, "k")
+    assert set(plan.scalars) == {"s"} and plan.templates == ({"T": "float", "N": "4"},)
+
+
+def test_value_missing_from_a_plan_is_named():
+    plan = plan_of(AXPY, "axpy")
+    with pytest.raises(Unsupported, match="'a'"):
+        run_plan(HostProgram(AXPY), plan, {"count": 3}, {}, {}, {}, RecordingRuntime())
