@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dice_ls.suggestions.pipeline import EngineClient, EngineError, connect
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dice_engine.client import EngineClient
 
 
 class Engine:
@@ -15,6 +18,9 @@ class Engine:
 
     async def client(self) -> EngineClient:
         """The live connection, or a new one (the engine is started when none runs). Raises EngineError."""
+        # Imported here: the start of the server does not wait for it.
+        from dice_ls.suggestions.pipeline import EngineError, connect
+
         if self._client is None or not self._client.connected:
             self._client = await connect()
             try:

@@ -14,11 +14,12 @@ from lsprotocol import types
 
 from dice_ls.documents import Document
 from dice_ls.suggestions import wording
-from dice_ls.suggestions.pipeline import EngineError, NotCheckable, Request, suggest
 from dice_ls.suggestions.store import HoleId, Record, context_digest
 
+# The pipeline is imported where it is used: it brings the parsers and the engine's client, which the start can spare.
 if TYPE_CHECKING:
     from dice_ls.language_server import DiceServer
+    from dice_ls.suggestions.requests import Request
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class JobQueue:
         for job in self._jobs.values():
             if job.uri == document.uri and job.hole_id == hole_id:
                 return job
+        from dice_ls.suggestions.requests import Request
+
         settings = self._server.settings
         request = Request(
             path=document.path,
@@ -123,6 +126,8 @@ class JobQueue:
             await asyncio.wait(tasks, timeout=2)
 
     async def _run(self, job: Job) -> None:
+        from dice_ls.suggestions.pipeline import EngineError, NotCheckable, suggest
+
         server, record = self._server, job.record
         try:
             await self._begin(job)

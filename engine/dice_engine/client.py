@@ -182,6 +182,8 @@ class EngineClient:
                     break
                 if id in self._waiting:
                     self._waiting[id].put_nowait(message)
+        except ConnectionError:
+            pass  # it was killed while something was being sent: to the user the same as its end
         except (OSError, wire.WireError) as error:
             reason = f"the connection to the engine broke: {error}"
         finally:

@@ -100,8 +100,8 @@ class Client:
         )
         client = Client(process, encoding)
         if initialize:
-            capabilities = json.loads(json.dumps(CAPABILITIES if capabilities is None else capabilities))
-            capabilities.setdefault("general", {})["positionEncodings"] = [encoding]
+            known = CAPABILITIES if capabilities is None else capabilities
+            capabilities = {**known, "general": {"positionEncodings": [encoding]}}
             folders = [{"uri": root.as_uri(), "name": root.name}] if root else None
             await client.request(
                 "initialize",

@@ -165,7 +165,7 @@ async def test_the_lens_applies_the_best(workplace: Workplace) -> None:
 
 
 async def test_cancel_reaches_the_engine(workplace: Workplace) -> None:
-    await workplace.start_engine(cores=[FAST], verdicts=VERDICTS)
+    await workplace.start_engine(cores=[WRONG, FAST], verdicts=VERDICTS)
     workplace.hold()
     client = await workplace.client()
     uri = client.open(workplace.workspace / "a.cu", SAXPY, "cuda")

@@ -1,0 +1,128 @@
+"""Bad input: an answer or an error each time, and the server goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Workplace
+from lsp_client import Client, LspError
+
+pytestmark = pytest.mark.asyncio
+
+KERNEL = "__global__ void k(float* x) {\n  x[0] = 1;\n}\n"
+
+
+async def alive(client: Client) -> None:
+    status = await client.command({"command": "dice.status"})
+    assert status["state"] == "idle"
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("textDocument/codeAction", {"textDocument": 5}),
+        ("textDocument/codeAction", {"range": "everything"}),
+        ("textDocument/codeLens", []),
+        ("textDocument/codeLens", "x"),
+        ("workspace/executeCommand", {"command": "dice.nothing"}),
+        ("workspace/executeCommand", {"command": "dice.findFaster"}),
+        ("workspace/executeCommand", {"command": "dice.findFaster", "arguments": [7]}),
+        ("workspace/executeCommand", {"command": "dice.findFaster", "arguments": [{"uri": "file:///none"}]}),
+        ("workspace/executeCommand", {"command": "dice.applySuggestion", "arguments": [{}, {}]}),
+        ("workspace/executeCommand", {"command": "dice.trustWorkspace", "arguments": [{"uri": 3}]}),
+        ("textDocument/unknown", {}),
+    ],
+)
+async def test_bad_requests_get_one_clear_error(workplace: Workplace, method: str, params: object) -> None:
+    client = await workplace.client()
+    with pytest.raises(LspError) as error:
+        await client.request(method, params, timeout=10)
+    assert "\n" not in str(error.value) and "Traceback" not in str(error.value)
+    await alive(client)
+
+
+async def test_unknown_documents_and_positions_outside_the_text(workplace: Workplace) -> None:
+    client = await workplace.client()
+    assert await client.lenses("file:///nowhere.cu") == []
+    uri = client.open(workplace.workspace / "k.cu", KERNEL, "cuda")
+    far = {"line": 10_000, "character": 10_000}
+    params = {
+        "textDocument": {"uri": uri},
+        "range": {"start": far, "end": far},
+        "context": {"diagnostics": []},
+    }
+    await client.request("textDocument/codeAction", params)
+    edits = [{"range": {"start": far, "end": far}, "text": "// end\n"}]
+    client.notify(
+        "textDocument/didChange",
+        {"textDocument": {"uri": uri, "version": -3}, "contentChanges": edits},
+    )
+    client.notify(
+        "textDocument/didChange",
+        {"textDocument": {"uri": "file:///nowhere.cu", "version": 1}, "contentChanges": edits},
+    )
+    client.notify("textDocument/didClose", {"textDocument": {"uri": "file:///nowhere.cu"}})
+    client.notify("window/workDoneProgress/cancel", {"token": "unknown"})
+    client.notify("$/cancelRequest", {"id": 999})
+    client.notify("textDocument/didChange", {"textDocument": 1})
+    client.notify("someone/else", {"a": 1})
+    await alive(client)
+
+
+async def test_bodies_that_are_not_requests(workplace: Workplace) -> None:
+    client = await workplace.client()
+    for body in (b"{", b"[]", b"3", b'"x"', b"null", b"{}", b'{"id": 4}', b'{"jsonrpc": "2.0"}', b"\xff\xfe"):
+        client.send(body)
+    await alive(client)
+    answers = [params for name, params in client.notifications if name == "response without a request"]
+    assert any(answer["error"]["code"] == -32700 for answer in answers)
+
+
+async def test_requests_before_initialize_and_after_shutdown(workplace: Workplace) -> None:
+    client = await workplace.client(initialize=False)
+    with pytest.raises(LspError) as error:
+        await client.request("textDocument/codeLens", {"textDocument": {"uri": "file:///a.cu"}}, timeout=10)
+    assert error.value.code == -32002
+    capabilities: dict[str, object] = {}
+    params = {"processId": None, "rootUri": None, "capabilities": capabilities}
+    await client.request("initialize", params)
+    with pytest.raises(LspError, match="twice"):
+        await client.request("initialize", params, timeout=10)
+    await client.request("shutdown", None)
+    with pytest.raises(LspError) as error:
+        await client.request("textDocument/codeLens", {"textDocument": {"uri": "file:///a.cu"}}, timeout=10)
+    assert error.value.code == -32600
+    client.notify("exit", None)
+    assert await asyncio.wait_for(client.process.wait(), 10) == 0
+
+
+async def test_a_client_that_dies_ends_the_server(workplace: Workplace) -> None:
+    client = await workplace.client()
+    assert client.process.stdin is not None
+    client.process.stdin.close()
+    await asyncio.wait_for(client.process.wait(), 10)
+
+
+async def test_unknown_and_wrong_settings_are_named(workplace: Workplace) -> None:
+    options = {"trusted": True, "candidates": "many", "chekpoint": "/x"}
+    client = await workplace.client(options=options)
+    await client.wait(lambda: len(client.messages()) == 2)
+    assert "'candidates' must be a number from 1 to 64" in client.messages()[0]
+    assert "unknown setting 'chekpoint'" in client.messages()[1]
+    await alive(client)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_prints_do_not_reach_the_protocol(workplace: Workplace) -> None:
+    """Whatever writes to descriptor 1 in the server's process must not end the session."""
+    client = await Client.start(workplace.environment, initialize=False)
+    workplace.clients.append(client)
+    await client.request("initialize", {"processId": None, "rootUri": None, "capabilities": {}})
+    client.notify("initialized", {})
+    links = Path(f"/proc/{client.process.pid}/fd")
+    assert (links / "1").readlink() == (links / "2").readlink()
+    assert (links / "0").readlink() == Path("/dev/null")
+    await alive(client)
