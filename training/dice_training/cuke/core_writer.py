@@ -27,7 +27,8 @@ WARP_WIDTH = 256
 
 
 class CoreWriter:
-    def __init__(self, spec: Spec, style: CoreStyle, function: str) -> None:
+    def __init__(self, spec: Spec, style: CoreStyle, function: str, scalar: str = "float") -> None:
+        self.scalar_type = scalar
         self.spec, self.style, self.function = spec, style, function
         self.kernel = f"{function}_kernel"
         self.names = [spec.x] + [o.name for o in spec.operands]
@@ -48,7 +49,7 @@ class CoreWriter:
 
     def declaration(self) -> str:
         """The C++ prototype of the host function."""
-        args = [f"torch::Tensor {n}" for n in self.names] + [f"float {s}" for s in self.scalars]
+        args = [f"torch::Tensor {n}" for n in self.names] + [f"{self.scalar_type} {s}" for s in self.scalars]
         return f"torch::Tensor {self.function}({', '.join(args)})"
 
     def source(self) -> str:

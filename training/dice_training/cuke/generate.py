@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from dice_training.cuke.kernel_file_writer import kernel_body
-from dice_training.cuke.module_writer import Parts, load_inline_core, module
+from dice_training.cuke.module_writer import load_inline_core, module
+from dice_training.cuke.parts import Parts
 from dice_training.cuke.spec import Spec, is_test, random_spec
 
 Kind = Literal["kernel_body", "load_inline_core", "module"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dice_training.cuke.bodies import BodyWriter, Layout, Names
@@ -14,6 +14,9 @@ from dice_training.cuke.spec import Spec, Step
 
 _DOUBLE = re.compile(r"\d\.\d+(?![\df])|\b(?!\w+f\()[a-z]\w*\d*\(|\(double\)")
 """A double literal, or a call of a function without the ``f`` of float."""
+
+_SAME_TYPES = re.compile(r"\b(?:fmax|fmin|max|min)\(")
+"""Functions that need arguments of one type."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,8 @@ class Habits:
     """Share of steps written in the hasty spelling."""
     early: bool
     serial_map: bool
+    real: str
+    """Type of the local values."""
     neutral: dict[Combine, str]
 
 
@@ -35,6 +40,7 @@ def draw_habits(rng: random.Random) -> Habits:
         double=rng.choice((0.3, 0.8, 1.0)),
         early=rng.random() < 0.25,
         serial_map=rng.random() < 0.5,
+        real="double" if rng.random() < 0.12 else "float",
         neutral={"sum": rng.choice(("0.0f", "0.0f", "0", "0.f")), "max": big, "min": big[1:], "prod": "1.0f"},
     )
 
@@ -44,12 +50,17 @@ class HastyBody(BodyWriter):
         super().__init__(spec, names, layout)
         self.rng = rng
         self.habits = draw_habits(rng)
+        if layout.dynamic_shared:  # its size is given in floats
+            self.habits = replace(self.habits, real="float")
 
     def _step(self, step: Step, value: str, place: Place) -> str:
         op = step.definition
         if self.rng.random() > self.habits.double:
             return expression(step, value, place)
-        return self.rng.choice(op.hasty).format(v=value, **expression_fields(step, place))
+        spellings = [t for t in op.hasty if self.habits.real == "float" or not _SAME_TYPES.search(t)] or [
+            op.cuda
+        ]
+        return self.rng.choice(spellings).format(v=value, **expression_fields(step, place))
 
     def _nested(self, steps: tuple[Step, ...], start: str, place: Place) -> tuple[list[str], str]:
         """One expression as far as possible, in float throughout."""
@@ -80,11 +91,12 @@ class HastyBody(BodyWriter):
                 lines.append(f"{target} = {self._step(step, value, place)};")
                 value = target
             return lines, ""
-        lines = [f"float {v} = {start};"]
+        real = self.habits.real
+        lines = [f"{real} {v} = {start};"]
         if self.habits.chain == "ssa":
             value = v
             for k, step in enumerate(steps, 1):
-                lines.append(f"float {v}{k} = {self._step(step, value, place)};")
+                lines.append(f"{real} {v}{k} = {self._step(step, value, place)};")
                 value = f"{v}{k}"
             return lines, value
         lines += [f"{v} = {self._step(step, v, place)};" for step in steps]
@@ -149,7 +161,7 @@ class HastyBody(BodyWriter):
         renamed = {k: f"shared_{v}" if v in shared else v for k, v in fields.items()}
         over = f"for (int {n.col} = threadIdx.x; {n.col} < {n.cols}; {n.col} += blockDim.x)"
         return [
-            *(f"__shared__ float shared_{s};" for s in shared),
+            *(f"__shared__ {self.habits.real} shared_{s};" for s in shared),
             *self.heads(),
             *loop("if (threadIdx.x == 0)", lines, unit),
             "__syncthreads();",
@@ -188,11 +200,14 @@ class HastyBody(BodyWriter):
                 if self.rng.random() < 0.7 or phase.combine == "prod"
                 else f"{acc} = {acc} + {term};"
             )
-        return [f"float {acc} = {self.habits.neutral[phase.combine]};", *loop(over, [*lines, add], unit)]
+        return [
+            f"{self.habits.real} {acc} = {self.habits.neutral[phase.combine]};",
+            *loop(over, [*lines, add], unit),
+        ]
 
     def _derived(self, phase: Phase, fields: dict[str, str]) -> list[str]:
         return (
-            [f"float {fields[phase.derived]} = {phase.hasty_formula.format(**fields)};"]
+            [f"{self.habits.real} {fields[phase.derived]} = {phase.hasty_formula.format(**fields)};"]
             if phase.hasty_formula
             else []
         )
@@ -236,7 +251,7 @@ class HastyBody(BodyWriter):
     def _shared(self) -> str:
         if self.layout.dynamic_shared:
             return f"extern __shared__ float {self.names.shared}[];"
-        return f"__shared__ float {self.names.shared}[{self.layout.static_shared}];"
+        return f"__shared__ {self.habits.real} {self.names.shared}[{self.layout.static_shared}];"
 
     def _tree(self) -> list[str]:
         n, unit = self.names, self.layout.unit
@@ -260,7 +275,7 @@ class HastyBody(BodyWriter):
                     ],
                     unit,
                 ),
-                f"float {acc} = {n.shared}[0];",
+                f"{self.habits.real} {acc} = {n.shared}[0];",
                 "__syncthreads();",
                 *self._derived(phase, fields),
             ]

@@ -10,7 +10,7 @@ from dice_training.cuke.bodies import HelperStep, Layout, Schedule
 from dice_training.cuke.device import expression_fields, indent
 from dice_training.cuke.hasty_bodies import HastyBody
 from dice_training.cuke.kernel_names import draw_names, renamed, settled
-from dice_training.cuke.module_writer import Parts, op_names
+from dice_training.cuke.parts import Parts, op_names
 from dice_training.cuke.spec import Scalar, Spec, Step
 
 _HELPER_HEADS = (
@@ -31,7 +31,17 @@ class Launch:
 
 
 class KernelFileWriter:
-    def __init__(self, spec: Spec, rng: random.Random, torch_host: bool) -> None:
+    """``function``: the host function's name where the rest of a module's file has set it already."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        rng: random.Random,
+        torch_host: bool,
+        function: str | None = None,
+        scalar: str = "float",
+    ) -> None:
+        self.scalar_type = scalar
         self.rng = rng
         self.vectors = any(o.layout == "vec" for o in spec.operands)
         self.torch_host = torch_host
@@ -41,7 +51,7 @@ class KernelFileWriter:
         self.helper: list[str] = []
         self.spec = self._with_helper(spec) if rng.random() < 0.25 else spec
         self.unit = rng.choice(("    ", "    ", "  "))
-        self.names = draw_names(spec, rng, self.inplace)
+        self.names = draw_names(spec, rng, self.inplace, spec.x if function else None)
         self.schedule = self._schedule()
         self.threads = self._block_size()
         self.dynamic = self.schedule in ("block_tree", "warp_row") and rng.random() < 0.4
@@ -81,6 +91,8 @@ class KernelFileWriter:
         )
         if self.wrapper == stem:
             self.wrapper = stem + "_launch"
+        if function:
+            self.kernel, self.wrapper = f"{function}_kernel", function
         self.restrict = rng.random() < 0.4
 
     def _with_helper(self, spec: Spec) -> Spec:
@@ -255,7 +267,9 @@ class KernelFileWriter:
         """A host function over tensors, as it stands in the source string of a load_inline file."""
         n, spec = self.names, self.spec
         tensors = [n.x] + [n.pointers[o.name] for o in spec.operands]
-        params = [f"torch::Tensor {t}" for t in tensors] + [f"float {s.name}" for s in spec.scalars]
+        params = [f"torch::Tensor {t}" for t in tensors] + [
+            f"{self.scalar_type} {s.name}" for s in spec.scalars
+        ]
         made = (
             f"torch::empty({{{n.x}.size(0)}}, {n.x}.options())"
             if spec.reduces
@@ -298,7 +312,22 @@ def kernel_body(spec: Spec, rng: random.Random, torch_host: bool = False) -> Par
     """
     if spec.strided or (spec.row and (spec.row.definition.special or spec.row.op == "prod")):
         return None
-    if torch_host and (len(spec.shape) != 2 or (spec.row and spec.row.keepdim)):
+    if torch_host and not _flat(spec):
         return None
     spec = replace(spec, before=_literal_bounds(spec.before), after=_literal_bounds(spec.after))
-    return KernelFileWriter(renamed(spec), rng, torch_host).write()
+    scalar = rng.choice(("float", "float", "double"))
+    return KernelFileWriter(renamed(spec), rng, torch_host, scalar=scalar).write()
+
+
+def _flat(spec: Spec) -> bool:
+    """Whether the hasty host function over tensors, which knows rows and columns only, can serve."""
+    return len(spec.shape) == 2 and not (spec.row and spec.row.keepdim)
+
+
+def existing_source(spec: Spec, rng: random.Random, function: str, scalar: str) -> str | None:
+    """A hasty CUDA source with this host function, as it may stand in a file; None where there is no such form."""
+    if spec.strided or not _flat(spec) or (spec.row and spec.row.definition.special):
+        return None
+    parts = KernelFileWriter(spec, rng, True, function, scalar).write()
+    source = parts.prefix + parts.reference + parts.suffix
+    return source if source.endswith("\n") else source + "\n"

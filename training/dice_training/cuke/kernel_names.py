@@ -29,7 +29,7 @@ _ROW = ("row", "b", "rid")
 _COL = ("j", "col", "c", "k", "d")
 
 
-def draw_names(spec: Spec, rng: random.Random, inplace: bool) -> Names:
+def draw_names(spec: Spec, rng: random.Random, inplace: bool, x: str | None = None) -> Names:
     used: set[str] = {s.name for s in spec.scalars if s.name}
 
     def take(pool: tuple[str, ...]) -> str:
@@ -42,7 +42,7 @@ def draw_names(spec: Spec, rng: random.Random, inplace: bool) -> Names:
     for operand in spec.operands:
         used.add(operand.name)
         pointers[operand.name] = operand.name
-    x = take(_X)
+    x = take((x,) if x else _X)
     return Names(
         x=x,
         out=x if inplace else take(_OUT),

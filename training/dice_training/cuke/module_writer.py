@@ -6,36 +6,13 @@ import random
 from dataclasses import dataclass
 
 from dice_training.cuke.core_writer import CoreWriter
+from dice_training.cuke.kernel_file_writer import existing_source
+from dice_training.cuke.parts import Parts, op_names
 from dice_training.cuke.reference import Reference, write_reference
 from dice_training.cuke.spec import Spec
 from dice_training.cuke.style import CORE_STYLES, CoreStyle, FileStyle, file_style, function_name
 
-
-@dataclass(frozen=True)
-class Parts:
-    """A program cut at its core, and what the model is told to compute."""
-
-    reference: str
-    prefix: str
-    core: str
-    suffix: str
-    kernel: str
-
-
 _LOAD = "from torch.utils.cpp_extension import load_inline"
-
-
-def op_names(spec: Spec) -> list[str]:
-    short = {
-        "mul_scalar": "scale",
-        "add_scalar": "shift",
-        "layer_norm_affine": "layernorm",
-        "rms_norm_affine": "rmsnorm",
-        "gelu_tanh": "gelu",
-        "div_scalar": "div",
-    }
-    names = [s.op for s in spec.steps] + ([spec.row.op] if spec.row else [])
-    return [short.get(n, n) for n in names]
 
 
 @dataclass(frozen=True)
@@ -117,43 +94,61 @@ def _pick_binding(rng: random.Random, style: CoreStyle, function: str) -> Bindin
     return Binding(source, declaration, extension, name)
 
 
+def _statements_apart(rest: str) -> str:
+    """The sizes and input functions of a file with blank lines between all of them, as a tool collects them."""
+    first, *others = rest.rstrip("\n").split("\n\n\n")
+    sizes = first.split("\n") if not first.startswith("def ") else [first]
+    return "\n\n\n".join([*sizes, *others]) + "\n"
+
+
 def load_inline_core(spec: Spec, rng: random.Random) -> Parts:
-    """A file with ModelNew only (sometimes with Model too); the core is the assignment of the CUDA source string."""
+    """A file with ModelNew and often Model too; the core is the assignment of the CUDA source string.
+
+    The reference is the PyTorch part, or the CUDA source that stood there before where the file has no Model.
+    """
     style = file_style(rng)
     ref = write_reference(spec, style, rng)
     function = function_name(rng, op_names(spec))
     core_style = rng.choice(CORE_STYLES)
     binding = _pick_binding(rng, core_style, function)
-    writer = CoreWriter(spec, core_style, function)
+    scalar = rng.choice(("float", "float", "double"))
+    writer = CoreWriter(spec, core_style, function, scalar)
     quote = rng.choice(('"""', '"""', '"""', 'r"""', "'''"))
-    core = f"{binding.source} = {quote}{writer.source()}{quote.lstrip('r')}"
+
+    def assignment(source: str) -> str:
+        return f"{binding.source} = {quote}{source}{quote.lstrip('r')}"
+
+    core = assignment(writer.source())
     text = ref.head + "\n\n\n" + ref.rest
     load = _LOAD if rng.random() < 0.9 else "import torch.utils.cpp_extension"
     imports = ["import torch", *(["import torch.nn as nn"] if style.nn_import else []), load]
-    both = len(text) < 700 and rng.random() < 0.15
+    both = len(text) + len(core) < 2200 and rng.random() < 0.35
+    before = existing_source(spec, rng, function, scalar) if not both and rng.random() < 0.25 else None
+    if before is not None:
+        text = assignment(before)
+    elif both:
+        text = ref.head + "\n\n\n" + _statements_apart(ref.rest)
+    prefix = f'"""{_title(spec, rng)}"""\n\n' if rng.random() < 0.15 else ""
     if both:
-        prefix = "\n".join([*ref.imports, load]) + "\n\n\n" + ref.model + "\n\n\n"
+        prefix += "\n".join([*ref.imports, load]) + "\n\n\n" + ref.model + "\n\n\n"
     else:
-        prefix = "\n".join(imports) + rng.choice(
-            ("\n\n", "\n\n", "\n\n\n", "\n\n# CUDA kernel\n", f"\n\n# {function}: kernel and launcher\n")
-        )
-    after = [_declaration_statement(binding, writer.declaration(), rng)]
-    after.append(
-        _load_call(binding, function, rng).replace(
-            "= load_inline", "= load_inline" if load == _LOAD else "= torch.utils.cpp_extension.load_inline"
-        )
-    )
-    suffix = (
-        rng.choice(("\n\n", "\n\n", "\n"))
-        + "\n\n".join(after)
-        + "\n\n\n"
-        + _model_new(ref, binding, function, style, rng)
-    )
-    if both or rng.random() < 0.3:
-        suffix += "\n\n\n" + ref.rest
-    else:
-        suffix += "\n"
+        gap = ("\n\n", "\n\n", "\n\n\n", "\n\n# CUDA kernel\n", f"\n\n# {function}: kernel and launcher\n")
+        prefix += "\n".join(imports) + rng.choice(gap)
+    call = _load_call(binding, function, rng)
+    if load != _LOAD:
+        call = call.replace("= load_inline", "= torch.utils.cpp_extension.load_inline")
+    after = [_declaration_statement(binding, writer.declaration(), rng), call]
+    suffix = rng.choice(("\n\n", "\n\n", "\n")) + "\n\n".join(after) + "\n\n\n"
+    suffix += _model_new(ref, binding, function, style, rng)
+    suffix += "\n\n\n" + ref.rest if both or before is not None or rng.random() < 0.3 else "\n"
     return Parts(text, prefix, core, suffix, writer.kernel)
+
+
+def _title(spec: Spec, rng: random.Random) -> str:
+    what = ", ".join(op_names(spec)[:3]).replace("_", " ")
+    return (
+        rng.choice(("{} in one kernel.", "Fused {}.", "CUDA version of {}.", "{}")).format(what).capitalize()
+    )
 
 
 def module(spec: Spec, rng: random.Random) -> Parts:
