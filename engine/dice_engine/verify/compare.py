@@ -9,8 +9,8 @@ arithmetic in a lower precision, which random inputs hide from a bound on single
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,8 @@ _BASE_REL = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, tor
 _RMS_SHARE = 0.2
 _UNCERTAIN_SHARE = 0.01
 NOISE_CAP = 0.02
+_CHUNK = 32768
+"""Elements handled at once: small enough that torch stays on one thread and temporaries stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Bounds:
     abs: float
     rms: float
     uncertain: torch.Tensor | None = None
+    scale: float | None = None
+    """The output's typical magnitude where it is known already (see ``scale``)."""
 
 
 def bounds(
@@ -93,12 +97,20 @@ def tensors(value: Any, path: str = "output") -> Iterator[tuple[str, torch.Tenso
 
 def scale(expected: torch.Tensor) -> float:
     """Typical magnitude of the finite elements: RMS, at most 8 times the median of the non-zero ones."""
-    values = _as_float64(expected).abs()
-    values = values[torch.isfinite(values) & (values > 0)]
-    if not values.numel():
+    squares, count, largest = 0.0, 0, 0.0
+    for (part,) in _chunks(expected):
+        values = part.abs()
+        values = values[torch.isfinite(values) & (values > 0)]
+        if values.numel():
+            largest = max(largest, float(values.max()))
+            squares += float((values * 1e-150 if largest > 1e150 else values).square().sum())
+            count += values.numel()
+    if not count:
         return 0.0
-    rms = float((values / values.max()).square().mean().sqrt() * values.max())
-    return min(rms, 8 * float(_sample(values).median()))
+    rms = (squares / count) ** 0.5 * (1e150 if largest > 1e150 else 1.0)
+    sample = _as_float64(_sample(expected)).abs()
+    sample = sample[torch.isfinite(sample) & (sample > 0)]
+    return min(rms, 8 * float(sample.median())) if sample.numel() else rms
 
 
 def compare_tensor(
@@ -115,41 +127,92 @@ def compare_tensor(
         return Check(True)
     if not expected.dtype.is_floating_point and not expected.dtype.is_complex:
         return _compare_exact(expected, actual, limit, name)
-    want, got = _as_float64(expected), _as_float64(actual)
-    compared = torch.ones_like(want, dtype=torch.bool)
-    if limit.uncertain is not None and limit.uncertain.shape == compared.shape:
-        compared &= ~limit.uncertain
-    finite = torch.isfinite(want) & torch.isfinite(got)
-    same_kind = (torch.isnan(want) & torch.isnan(got)) | (torch.isinf(want) & (want == got))
-    odd = ~finite & ~same_kind & compared
-    if bool(odd.any()):
-        at = _first(odd)
-        text = f"{name}{list(at)} is {float(got[at]):g} where the reference has {float(want[at]):g}"
+    size = limit.scale if limit.scale is not None else scale(expected)
+    seen = _Differences(limit.rel, limit.rel * size + limit.abs, size + limit.abs)
+    uncertain = (
+        limit.uncertain if limit.uncertain is not None and limit.uncertain.shape == expected.shape else None
+    )
+    tensors_of_chunk = (expected, actual) if uncertain is None else (expected, actual, uncertain)
+    for want, got, *skip in _chunks(*tensors_of_chunk):
+        seen.add(want, got, skip[0] != 0 if skip else None)
+    if seen.odd is not None:
+        at, want, got = seen.odd
+        text = f"{name}{_index(at, expected)} is {got:g} where the reference has {want:g}"
         return Check(False, "nonfinite", text, math.inf, math.inf)
-    compared &= finite
-    error = torch.where(compared, (got - want).abs(), 0.0)
-    size = scale(expected)
-    allowed = limit.rel * want.abs() + limit.rel * size + limit.abs
-    max_abs = float(error.max())
-    max_rel = float((error / (want.abs() + size + limit.abs + 1e-300)).nan_to_num(0.0, 0.0, 0.0).max())
-    wrong = compared & (error > allowed)
-    if bool(wrong.any()):
-        at = _first(wrong)
-        share = int(wrong.sum()) / wrong.numel()
+    if seen.wrong is not None:
+        at, want, got = seen.wrong
         text = (
-            f"{name}{list(at)} is {float(got[at]):.8g}, the reference {float(want[at]):.8g} "
-            f"({share:.2%} of the elements differ, largest error {max_abs:.3g})"
+            f"{name}{_index(at, expected)} is {got:.8g}, the reference {want:.8g} "
+            f"({seen.wrong_count / expected.numel():.2%} of the elements differ, largest error {seen.max_abs:.3g})"
         )
-        return Check(False, None, text, max_abs, max_rel)
-    if size > 0 and math.isfinite(limit.rms):
-        typical = float((error / size).square().mean().sqrt())
-        if typical > limit.rms:
-            text = (
-                f"{name} has a typical error of {typical:.2g} of its scale, over {limit.rms:.2g}: "
-                f"less precise than {dtype_name(expected.dtype)} arithmetic"
-            )
-            return Check(False, "narrowing", text, max_abs, max_rel)
-    return Check(True, None, "", max_abs, max_rel)
+        return Check(False, None, text, seen.max_abs, seen.max_rel)
+    typical = math.sqrt(seen.squares / seen.expected_squares) if seen.expected_squares > 0 else 0.0
+    if typical > limit.rms:
+        text = (
+            f"{name} has a typical error of {typical:.2g} of its scale, over {limit.rms:.2g}: "
+            f"less precise than {dtype_name(expected.dtype)} arithmetic"
+        )
+        return Check(False, "narrowing", text, seen.max_abs, seen.max_rel)
+    return Check(True, None, "", seen.max_abs, seen.max_rel)
+
+
+class _Differences:
+    """What chunks of two tensors showed so far; chunks keep temporaries in the cache and on one core."""
+
+    def __init__(self, rel: float, floor: float, scale_floor: float):
+        self.rel, self.floor, self.scale_floor = rel, floor, scale_floor
+        self.max_abs = self.max_rel = self.squares = self.expected_squares = 0.0
+        self.wrong_count = 0
+        self.position = 0
+        self.odd: tuple[int, float, float] | None = None
+        """(flat index, expected, actual) of the first NaN or Inf that does not match."""
+        self.wrong: tuple[int, float, float] | None = None
+
+    def add(self, want: torch.Tensor, got: torch.Tensor, skip: torch.Tensor | None) -> None:
+        error = (got - want).abs_()
+        size = want.abs()
+        # A NaN fails every comparison, so this also finds chunks that need the careful way.
+        if skip is not None or not bool((error <= size * self.rel + self.floor).all()):
+            error, size = self._careful(want, got, error, size, skip)
+        self.max_abs = max(self.max_abs, float(error.max()))
+        self.max_rel = max(self.max_rel, float((error / (size + (self.scale_floor + 1e-300))).max()))
+        self.squares += float(error.square().sum())
+        self.expected_squares += float(size.square().sum())
+        self.position += want.numel()
+
+    def _careful(
+        self,
+        want: torch.Tensor,
+        got: torch.Tensor,
+        error: torch.Tensor,
+        size: torch.Tensor,
+        skip: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        finite = torch.isfinite(want) & torch.isfinite(got)
+        same = (torch.isnan(want) & torch.isnan(got)) | (torch.isinf(want) & (want == got))
+        compared = finite if skip is None else finite & ~skip
+        odd = ~finite & ~same if skip is None else ~finite & ~same & ~skip
+        if self.odd is None and bool(odd.any()):
+            at = int(odd.nonzero()[0])
+            self.odd = (self.position + at, float(want[at]), float(got[at]))
+        error = torch.where(compared, error, 0.0)
+        size = torch.where(compared, size, 0.0)
+        wrong = error > size * self.rel + self.floor
+        if bool(wrong.any()):
+            self.wrong_count += int(wrong.sum())
+            if self.wrong is None:
+                at = int(wrong.nonzero()[0])
+                self.wrong = (self.position + at, float(want[at]), float(got[at]))
+        return error, size
+
+
+def may_pass(expected: torch.Tensor, make: Callable[[torch.Tensor], torch.Tensor], limit: Bounds) -> bool:
+    """Whether ``make(expected)`` would pass for ``expected``; looks at a sample first."""
+    if expected.dim() and expected.numel() > _CHUNK and limit.uncertain is None:
+        sample = _sample(expected, _CHUNK)
+        if not compare_tensor(sample, make(sample), replace(limit, rms=math.inf)).ok:
+            return False
+    return compare_tensor(expected, make(expected), limit).ok
 
 
 def compare(expected: Any, actual: Any, limits: list[Bounds], name: str = "output") -> Check:
@@ -173,16 +236,30 @@ def spread(expected: torch.Tensor, other: torch.Tensor) -> tuple[float, torch.Te
     """
     if other.shape != expected.shape or not expected.numel() or not expected.dtype.is_floating_point:
         return 0.0, None
-    want, moved = _as_float64(expected), _as_float64(other)
     size = scale(expected)
-    relative = ((moved - want).abs() / (want.abs() + size + 1e-300)).nan_to_num(1.0, 1.0, 1.0)
-    relative = torch.where(torch.isfinite(want) | torch.isfinite(moved), relative, 0.0)
-    jumps = relative > NOISE_CAP
-    if not bool(jumps.any()):
-        return float(relative.max()), None
-    if int(jumps.sum()) > max(1, int(_UNCERTAIN_SHARE * jumps.numel())):
-        return float(relative.max()), None
-    return float(torch.where(jumps, 0.0, relative).max()), jumps
+    largest = 0.0
+    masks = []
+    for want, moved in _chunks(expected, other):
+        relative = (moved - want).abs_() / (want.abs() + (size + 1e-300))
+        if bool((relative <= NOISE_CAP).all()):
+            largest = max(largest, float(relative.max()))
+            masks.append(None)
+            continue
+        relative = relative.nan_to_num(1.0, 1.0, 1.0)
+        relative = torch.where(torch.isfinite(want) | torch.isfinite(moved), relative, 0.0)
+        jumps = relative > NOISE_CAP
+        masks.append(jumps if bool(jumps.any()) else None)
+        largest = max(largest, float(torch.where(jumps, 0.0, relative).max()))
+    count = sum(int(mask.sum()) for mask in masks if mask is not None)
+    if count == 0:
+        return largest, None
+    if count > max(1, int(_UNCERTAIN_SHARE * expected.numel())):
+        return 1.0, None
+    jumps = torch.zeros(expected.numel(), dtype=torch.bool)
+    for number, mask in enumerate(masks):
+        if mask is not None:
+            jumps[number * _CHUNK : number * _CHUNK + mask.numel()] = mask
+    return largest, jumps.view(expected.shape)
 
 
 def identical(first: Any, second: Any) -> bool:
@@ -258,7 +335,27 @@ def _as_float64(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.float64)
 
 
-def _sample(values: torch.Tensor, most: int = 65536) -> torch.Tensor:
+def _chunks(*group: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """The tensors' elements in order, in float64, a cacheful at a time (a complex number gives two)."""
+    flat = [
+        (torch.view_as_real(tensor.resolve_conj()) if tensor.dtype.is_complex else tensor).reshape(-1)
+        for tensor in group
+    ]
+    for start in range(0, flat[0].numel(), _CHUNK):
+        yield tuple(tensor[start : start + _CHUNK].to(torch.float64) for tensor in flat)
+
+
+def _index(flat: int, tensor: torch.Tensor) -> list[int]:
+    """A flat position as an index of ``tensor``."""
+    at = []
+    flat = flat // 2 if tensor.dtype.is_complex else flat
+    for size in reversed(tensor.shape):
+        at.append(flat % size)
+        flat //= size
+    return at[::-1]
+
+
+def _sample(values: torch.Tensor, most: int = _CHUNK) -> torch.Tensor:
     flat = values.reshape(-1)
     return flat if flat.numel() <= most else flat[:: -(-flat.numel() // most)]
 

@@ -65,6 +65,8 @@ class VerifySession:
         self._folder = Path(tempfile.mkdtemp(prefix="dice-verify-", dir=workdir))
         self._modules: OrderedDict[str, Reference] = OrderedDict()
         self._kernels: OrderedDict[str, OriginalKernel] = OrderedDict()
+        with contextlib.suppress(ZygoteError):
+            Zygote.shared()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="verify")
 
     def __enter__(self) -> VerifySession:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -104,6 +104,7 @@ class OriginalKernel:
                     coarse, accumulation, fill == "near_constant", noise, self.plan.tolerance, uncertain
                 )
             )
+            limits[-1] = replace(limits[-1], scale=compare.scale(want))
         return KernelCase(name, message, expected, limits)
 
     def _run(self, message: dict[str, Any], order: str = "forward") -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -88,7 +88,7 @@ class Reference:
             case for name in ("seed0", "seed1", "near_constant") if (case := self.case(name)) is not None
         ]
         for what, answers in (("zeros", torch.zeros_like), ("ones", torch.ones_like)):
-            if all(_passes(case, lambda t, make=answers: make(t)) for case in cases):
+            if all(_passes(case, answers) for case in cases):
                 raise Failed(
                     "no_plan", f"all {what} would pass for the reference's output: nothing can be verified"
                 )
@@ -138,21 +138,23 @@ class Reference:
             dtype = max(self._dtype, expected.dtype, key=_coarseness)
             biased = name == "near_constant"
             limits.append(compare.bounds(dtype, self._accumulation, biased, noise, uncertain=uncertain))
+            limits[-1] = replace(limits[-1], scale=compare.scale(expected))
         return Case(name, seed, given, outputs, limits)
 
     def _second_opinions(self, given: list[Any], seed: int) -> Iterator[Any]:
-        """The same outputs in float64, and from inputs that are one rounding step away."""
+        """The same outputs in float64, else from inputs that are one rounding step away."""
         if self.seconds > _DOUBLE_SECONDS:
             return
-        options = [(given, True)] if not self.has_kernels and self._dtype != torch.float64 else []
-        options += [(inputs.nudge(given, seed), False)] if inputs.changeable(given) else []
-        for values, double in options:
+        if not self.has_kernels and self._dtype != torch.float64:
             try:
-                yield self._run(values, seed, 0, double=double)["outputs"]
+                yield self._run(given, seed, 0, double=True)["outputs"]
+                return
             except Failed as failure:
                 # Not every module runs in float64; that is no fault of anybody's.
                 if self.worker.dead or failure.verdict == "infra_error":
                     raise
+        if inputs.changeable(given):
+            yield self._run(inputs.nudge(given, seed), seed, 0)["outputs"]
 
     def _run(self, given: list[Any], seed: int, poison: int, double: bool = False) -> dict[str, Any]:
         options = RunOptions(poison=poison, double=double)
@@ -162,12 +164,9 @@ class Reference:
         return result
 
 
-def _passes(case: Case, make: Any) -> bool:
-    outputs = [
-        (expected, limit)
-        for (_, expected), limit in zip(compare.tensors(case.expected), case.limits, strict=True)
-    ]
-    return all(compare.compare_tensor(expected, make(expected), limit).ok for expected, limit in outputs)
+def _passes(case: Case, make: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+    outputs = zip(compare.tensors(case.expected), case.limits, strict=True)
+    return all(compare.may_pass(expected, make, limit) for (_, expected), limit in outputs)
 
 
 def _is_input(case: Case, index: int) -> bool:
@@ -178,6 +177,10 @@ def _is_input(case: Case, index: int) -> bool:
     expected = outputs[0][1]
     if value.dtype != expected.dtype or value.numel() != expected.numel():
         return False
+    if not compare.same_bits(value.reshape(-1)[:64], expected.reshape(-1)[:64]) and expected.numel() > 64:
+        sample = expected.reshape(-1)[:64]
+        if not compare.compare_tensor(sample, value.reshape(-1)[:64], case.limits[0]).ok:
+            return False
     return compare.compare_tensor(expected, value.reshape(expected.shape), case.limits[0]).ok
 
 
