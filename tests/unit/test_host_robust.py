@@ -30,12 +30,12 @@ template <typename T> void go(const T* in, T* out, int n, cudaStream_t st) {
 template void go<float>(const float*, float*, int, cudaStream_t);
 extern "C" int run(const float* in, float* out, int n) { go(in, out, n, 0); return cudaGetLastError(); }
 """
-WORDS = """
+SPACED = """
 int n ( ) { } [ ] < > <<< >>> ; , * & = + - / 0 1 7.5f k go in out for while return template typename T auto dim3
 switch case :: std -> . ? : struct __global__ void " ' /* */ // sizeof float* const break continue [&] x
 torch::empty throw ! ~ %
-""".split()
-WORDS += ["\n", "\n#define X ", "\n#if ", "\n#endif\n", "\\\n"]
+"""
+WORDS = [*SPACED.split(), "\n", "\n#define X ", "\n#if ", "\n#endif\n", "\\\n"]
 RELAXED = settings(
     max_examples=150,
     deadline=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 from dice_engine.source.host import HostProgram, LaunchCall, Pointer, Unsupported
@@ -291,3 +292,38 @@ def test_value_missing_from_a_plan_is_named():
     plan = plan_of(AXPY, "axpy")
     with pytest.raises(Unsupported, match="'a'"):
         run_plan(HostProgram(AXPY), plan, {"count": 3}, {}, {}, {}, RecordingRuntime())
+
+
+CASES = Path(__file__).parents[1] / "cases"
+
+
+@pytest.mark.parametrize(
+    ("file", "kernel", "wrapper", "buffers"),
+    [
+        ("saxpy_plain.cu", "axpb", "run_axpb", {"lhs": "in", "rhs": "in", "dst": "inout"}),
+        ("inplace_accum.cu", "fold_in", "run_fold_in", {"acc": "inout", "delta": "in"}),
+        ("aliased_bounds.cu", "row_peak", "launch_row_peak", {"table": "in", "peaks": "inout"}),
+        ("macro_made.cu", "shift_add", "run_shift_add", {"in": "in", "out": "inout"}),
+        ("unicode_crlf.cu", "blend", "go", {"t0": "in", "t1": "in", "mix": "inout"}),
+        ("split_signature.cu", "clampz", "run_clampz", {"v": "inout"}),
+        ("mid_edit.cu", "after_it", "run_after", {"q": "inout"}),
+        ("needs_annotation.cu", "slopes", None, {"img": "in", "gx": "out", "gy": "out"}),
+    ],
+)
+def test_cases_have_plans(file, kernel, wrapper, buffers):
+    text = (CASES / file).read_bytes().decode()
+    plan = plan_of(text, kernel)
+    assert plan.wrapper == wrapper and {b.name: b.role for b in plan.buffers} == buffers
+    for template in plan.templates:
+        for sizes in plan.sizes:
+            assert kernel in {c.kernel for c in rehearse(host_program(text), plan, sizes, template)}
+
+
+@pytest.mark.parametrize(
+    ("file", "kernel"),
+    [("needs_annotation.cu", "flip_rows"), ("split_signature.cu", "rescale"), ("mid_edit.cu", "before_it")],
+)
+def test_cases_without_plan_have_a_stub(file, kernel):
+    text = (CASES / file).read_bytes().decode()
+    assert reason_of(text, kernel) == f"no launch of {kernel} in this file; add a // @dice line"
+    assert stub(text, kernel).startswith("// @dice grid=")

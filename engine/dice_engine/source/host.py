@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tree_sitter import Node
-
 from dice_engine.source.host_declare import declare_global
 from dice_engine.source.host_eval import evaluate
 from dice_engine.source.host_exec import ControlFlow, run_body
 from dice_engine.source.host_machine import Machine, RuntimeFailure, Semantics
-from dice_engine.source.host_parse import HostFunction, KernelDecl, TemplateParam, declarations, parse_tree
+from dice_engine.source.host_parse import HostFunction, KernelDecl, TemplateParam, declarations
+from dice_engine.source.host_tree import Node, parse_tree
 from dice_engine.source.host_values import (
     Device,
     Dtype,
@@ -52,6 +51,7 @@ class HostProgram:
             name: found[0] for name, found in self._declared.functions.items()
         }
         self._bodies: dict[int, Node] = {}
+        self._constants: Scope | None = None
 
     def overloads(self, name: str) -> list[HostFunction]:
         return self._declared.functions.get(name, [])
@@ -84,18 +84,27 @@ class HostProgram:
         if key not in self._bodies:
             root = parse_tree(_with_head(function.body))
             definition = root.named_children[0] if root.named_children else None
-            body = definition.child_by_field_name("body") if definition is not None else None
+            body = definition.field("body") if definition is not None else None
             if root.has_error or body is None or len(root.named_children) != 1:
                 raise Unsupported(f"syntax not understood in {function.name!r} (line {function.line})")
             self._bodies[key] = body
         return self._bodies[key]
 
     def globals_for(self, machine: Machine) -> Scope:
-        """A fresh scope with the file's constants, enums and aliases."""
+        """The file's constants, enums and aliases: one scope a call, kept when nothing in it can change."""
+        if self._constants is not None:
+            return self._constants
         scope = Scope()
         for text in self._declared.globals:
             declare_global(machine, text, scope)
+        if all(_constant(text) for text in self._declared.globals):
+            self._constants = scope
         return scope
+
+
+def _constant(declaration: str) -> bool:
+    words = set(declaration.split("=")[0].split())
+    return bool(words & {"const", "constexpr", "using", "typedef", "enum", "struct", "class", "template"})
 
 
 def _with_head(body: str) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tree_sitter import Node
-
 from dice_engine.source import host_launch
 from dice_engine.source import host_library as library
 from dice_engine.source.host_construct import cast, construct, is_templated_type
@@ -15,6 +13,7 @@ from dice_engine.source.host_names import template_arguments
 from dice_engine.source.host_operators import combine
 from dice_engine.source.host_parse import HostFunction
 from dice_engine.source.host_places import place_of
+from dice_engine.source.host_tree import Node
 from dice_engine.source.host_values import (
     Closure,
     FunctionRef,
@@ -53,8 +52,8 @@ _FAILURES = {"AT_ERROR", "exit", "abort", "std::abort", "std::exit", "std::termi
 
 def call(machine: Machine, node: Node, scope: Scope) -> Any:
     """Evaluate a call expression of any shape."""
-    function = node.child_by_field_name("function")
-    arguments = node.child_by_field_name("arguments")
+    function = node.field("function")
+    arguments = node.field("arguments")
     if function is None or arguments is None:
         raise machine.unsupported("incomplete call", node)
     syntax = next((c for c in node.children if c.type == "kernel_call_syntax"), None)
@@ -73,13 +72,13 @@ def call(machine: Machine, node: Node, scope: Scope) -> Any:
     name = text_of(function)
     last = function
     while last.type == "qualified_identifier":
-        inner = last.child_by_field_name("name")
+        inner = last.field("name")
         if inner is None:
             break
         last = inner
     if last.type in ("template_function", "template_type"):
-        listed = last.child_by_field_name("arguments")
-        bare = text_of(last.child_by_field_name("name"))
+        listed = last.field("arguments")
+        bare = text_of(last.field("name"))
         if bare in _CASTS and listed is not None:
             ctype = machine.type_of(text_of(listed)[1:-1], scope)
             return cast(machine, _only(machine, arguments, scope), ctype, node)
@@ -102,7 +101,7 @@ def _unwrapped(node: Node) -> Node:
 
 
 def values_of(machine: Machine, arguments: Node, scope: Scope) -> list[Any]:
-    return [machine.evaluate(c, scope) for c in arguments.named_children if c.type != "comment"]
+    return [machine.evaluate(c, scope) for c in arguments.named_children]
 
 
 def _only(machine: Machine, arguments: Node, scope: Scope) -> Any:
@@ -130,7 +129,7 @@ def _named(
         return _comparing_check(machine, name[12:], arguments, scope, node)
     if name in _FAILURES:
         said = _message(machine, arguments.named_children, scope)
-        raise HostError(said if name == "AT_ERROR" and said else f"{name}({said}), line {node.start_point[0] + 1}")
+        raise HostError(said if name == "AT_ERROR" and said else f"{name}({said}), line {node.line}")
     if name in _STATUS_CHECKS:
         values_of(machine, arguments, scope)
         return None
@@ -147,7 +146,7 @@ def _named(
 
 
 def _function(machine: Machine, target: FunctionRef, arguments: Node, scope: Scope, node: Node) -> Any:
-    nodes = [c for c in arguments.named_children if c.type != "comment"]
+    nodes = arguments.named_children
     overloads = machine.program.overloads(target.name)
     by_reference = any(_reference_at(f, i) for f in overloads for i in range(len(nodes)))
     places = [place_of(machine, n, scope) if by_reference and n.type == "identifier" else None for n in nodes]
@@ -170,7 +169,7 @@ def _apply(machine: Machine, target: Any, arguments: Node, scope: Scope, node: N
 
 
 def _method(machine: Machine, function: Node, arguments: Node, scope: Scope, node: Node) -> Any:
-    owner_node, field = function.child_by_field_name("argument"), function.child_by_field_name("field")
+    owner_node, field = function.field("argument"), function.field("field")
     if owner_node is None or field is None:
         raise machine.unsupported("incomplete call", node)
     if text_of(owner_node) == "at::globalContext()":
@@ -180,19 +179,17 @@ def _method(machine: Machine, function: Node, arguments: Node, scope: Scope, nod
     name = text_of(field)
     if field.type in ("template_method", "dependent_name"):
         inner = field if field.type == "template_method" else field.named_children[0]
-        name = text_of(inner.child_by_field_name("name"))
-        template = ",".join(template_arguments(machine, inner.child_by_field_name("arguments"), scope))
+        name = text_of(inner.field("name"))
+        template = ",".join(template_arguments(machine, inner.field("arguments"), scope))
     return library.method(machine, owner, name, values_of(machine, arguments, scope), template, node)
 
 
 def _check(machine: Machine, arguments: Node, scope: Scope) -> None:
-    nodes = [c for c in arguments.named_children if c.type != "comment"]
+    nodes = arguments.named_children
     if not nodes or machine.truth(machine.evaluate(nodes[0], scope), arguments):
         return
     message = _message(machine, nodes[1:], scope)
-    raise HostError(
-        message or f"check failed: {text_of(nodes[0])[:120]}, line {arguments.start_point[0] + 1}"
-    )
+    raise HostError(message or f"check failed: {text_of(nodes[0])[:120]}, line {arguments.line}")
 
 
 def _message(machine: Machine, nodes: list[Node], scope: Scope) -> str:
@@ -211,4 +208,4 @@ def _comparing_check(machine: Machine, name: str, arguments: Node, scope: Scope,
     if len(values) < 2:
         raise machine.unsupported("check of fewer than two values", node)
     if not machine.truth(combine(machine, _COMPARING[name], values[0], values[1], node), node):
-        raise HostError(f"check failed: {text_of(node)[:120]}, line {node.start_point[0] + 1}")
+        raise HostError(f"check failed: {text_of(node)[:120]}, line {node.line}")

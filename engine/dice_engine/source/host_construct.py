@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tree_sitter import Node
-
 from dice_engine.source import host_types as types
 from dice_engine.source.host_convert import as_dim3
 from dice_engine.source.host_machine import Machine
+from dice_engine.source.host_tree import Node
 from dice_engine.source.host_types import CType, parse_type
 from dice_engine.source.host_values import (
     Address,

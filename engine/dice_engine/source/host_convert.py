@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from tree_sitter import Node
-
 from dice_engine.source import host_types as types
+from dice_engine.source.host_tree import Node
 from dice_engine.source.host_values import Dim3, Num, Pointer, Unsupported
 
 
 def text_of(node: Node | None) -> str:
-    return node.text.decode(errors="replace") if node is not None and node.text is not None else ""
+    return node.text if node is not None else ""
 
 
 def child(node: Node, name: str) -> Node:
     """A part that the grammar promises; ``Unsupported`` in a tree that was cut short."""
-    found = node.child_by_field_name(name)
+    found = node.field(name)
     if found is None:
-        raise Unsupported(f"incomplete {node.type.replace('_', ' ')}, line {node.start_point[0] + 1}")
+        raise Unsupported(f"incomplete {node.type.replace('_', ' ')}, line {node.line}")
     return found
 
 
@@ -64,4 +63,4 @@ def kind_of(value: Any) -> str:
 
 
 def at_line(node: Node | None) -> str:
-    return f", line {node.start_point[0] + 1}" if node is not None else ""
+    return f", line {node.line}" if node is not None else ""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tree_sitter import Node
-
 from dice_engine.source import host_types as types
 from dice_engine.source.host_construct import construct, default
 from dice_engine.source.host_convert import copied, text_of, type_of_value
@@ -16,8 +14,8 @@ from dice_engine.source.host_lex import (
     tokenize,
 )
 from dice_engine.source.host_machine import Machine
-from dice_engine.source.host_parse import parse_tree
 from dice_engine.source.host_places import place_of
+from dice_engine.source.host_tree import Node, parse_tree
 from dice_engine.source.host_types import CType, parse_type
 from dice_engine.source.host_values import (
     Cell,
@@ -32,39 +30,37 @@ _ARRAY_LIMIT = 1 << 16
 
 def declare(machine: Machine, node: Node, scope: Scope) -> None:
     """A declaration: every declarator of it becomes a variable in ``scope``."""
-    named = node.child_by_field_name("type")
+    named = node.field("type")
     if named is None:
         raise machine.unsupported("declaration without a type", node)
     if named.type == "enum_specifier":
         enumerate_names(machine, named, scope)
-    if named.type in ("struct_specifier", "class_specifier", "union_specifier") and named.child_by_field_name(
-        "body"
-    ):
+    if named.type in ("struct_specifier", "class_specifier", "union_specifier") and named.field("body"):
         raise machine.unsupported("type defined inside host code", node)
     base = parse_type(text_of(named))
     static = any(c.type == "storage_class_specifier" and text_of(c) == "static" for c in node.children)
     constant = any(text_of(c) in ("const", "constexpr") for c in node.children)
     if static and not constant and scope.parent is not None:
         raise machine.unsupported("static variable (state that survives the call)", node)
-    for declarator in node.children_by_field_name("declarator"):
+    for declarator in node.fields("declarator"):
         _declarator(machine, declarator, base, scope)
 
 
 def _declarator(machine: Machine, node: Node, base: CType, scope: Scope) -> None:
-    value_node = node.child_by_field_name("value") if node.type == "init_declarator" else None
-    target = node.child_by_field_name("declarator") if node.type == "init_declarator" else node
+    value_node = node.field("value") if node.type == "init_declarator" else None
+    target = node.field("declarator") if node.type == "init_declarator" else node
     stars, arrays, reference = base.stars, [], base.reference
     while target is not None and target.type not in ("identifier", "structured_binding_declarator"):
         if target.type == "pointer_declarator":
             stars += 1
         elif target.type == "array_declarator":
-            arrays.append(target.child_by_field_name("size"))
+            arrays.append(target.field("size"))
         elif target.type == "reference_declarator":
             reference = True
         elif target.type in ("function_declarator", "parenthesized_declarator"):
             _function_like(machine, node, target, base, scope)
             return
-        inner = target.child_by_field_name("declarator")
+        inner = target.field("declarator")
         target = (
             inner
             if inner is not None
@@ -105,15 +101,15 @@ def _held_type(value: Any) -> str:
 
 def _function_like(machine: Machine, node: Node, target: Node, base: CType, scope: Scope) -> None:
     """``dim3 grid(a, b);`` and ``void (*entry)(int) = kernel;`` look like functions to the grammar."""
-    inner = target.child_by_field_name("declarator")
-    value_node = node.child_by_field_name("value") if node.type == "init_declarator" else None
+    inner = target.field("declarator")
+    value_node = node.field("value") if node.type == "init_declarator" else None
     if (
         inner is not None
         and inner.type == "identifier"
         and target.type == "function_declarator"
         and value_node is None
     ):
-        arguments = text_of(target.child_by_field_name("parameters"))
+        arguments = text_of(target.field("parameters"))
         values = [machine.evaluate_text(part, scope) for part in _arguments(arguments[1:-1])]
         ctype = machine.resolve(base, scope)
         value = construct(machine, str(ctype), values, scope, node)
@@ -175,31 +171,31 @@ def _array(
 
 def enumerate_names(machine: Machine, node: Node, scope: Scope) -> None:
     """Names of an enum become ints."""
-    named = node.child_by_field_name("name")
+    named = node.field("name")
     if named is not None:
         scope.types[text_of(named)] = "int"
     following = Num(0, "int32")
-    body = node.child_by_field_name("body")
+    body = node.field("body")
     for item in body.named_children if body is not None else []:
         if item.type != "enumerator":
             continue
-        value = item.child_by_field_name("value")
+        value = item.field("value")
         if value is not None:
             given = machine.evaluate(value, scope)
             if not isinstance(given, Num):
                 raise machine.unsupported("enumerator that is no number", item)
             following = types.convert(given, "int32")
-        scope.cells[text_of(item.child_by_field_name("name"))] = Cell(following, "int")
+        scope.cells[text_of(item.field("name"))] = Cell(following, "int")
         following = types.binary("+", following, Num(1, "int32"))
 
 
 def declare_alias(machine: Machine, node: Node, scope: Scope) -> None:
     """``using A = T;`` and ``typedef T A;``."""
-    target = machine.type_of(text_of(node.child_by_field_name("type")), scope)
+    target = machine.type_of(text_of(node.field("type")), scope)
     if node.type == "alias_declaration":
-        scope.types[text_of(node.child_by_field_name("name"))] = str(target)
+        scope.types[text_of(node.field("name"))] = str(target)
     else:
-        declared = text_of(node.child_by_field_name("declarator"))
+        declared = text_of(node.field("declarator"))
         scope.types[declared.lstrip("* ")] = str(target) + "*" * declared.count("*")
 
 

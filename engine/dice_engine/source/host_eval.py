@@ -6,8 +6,6 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from tree_sitter import Node
-
 from dice_engine.source import host_call
 from dice_engine.source import host_library as library
 from dice_engine.source import host_types as types
@@ -17,6 +15,7 @@ from dice_engine.source.host_machine import Machine
 from dice_engine.source.host_names import identifier, qualified, template_function
 from dice_engine.source.host_operators import combine, is_stream_output
 from dice_engine.source.host_places import index_of, place_of, store
+from dice_engine.source.host_tree import Node
 from dice_engine.source.host_types import CType, parse_type
 from dice_engine.source.host_values import (
     Address,
@@ -59,12 +58,12 @@ def _string(machine: Machine, node: Node, scope: Scope) -> Any:
 
 
 def _parenthesized(machine: Machine, node: Node, scope: Scope) -> Any:
-    inner = [c for c in node.named_children if c.type != "comment"]
+    inner = node.named_children
     return machine.evaluate(inner[0], scope)
 
 
 def _binary(machine: Machine, node: Node, scope: Scope) -> Any:
-    operator = text_of(node.child_by_field_name("operator"))
+    operator = text_of(node.field("operator"))
     left_node, right_node = child(node, "left"), child(node, "right")
     if operator == "<<" and is_stream_output(text_of(left_node)):
         return Opaque("output")
@@ -77,7 +76,7 @@ def _binary(machine: Machine, node: Node, scope: Scope) -> Any:
 
 
 def _unary(machine: Machine, node: Node, scope: Scope) -> Any:
-    operator = text_of(node.child_by_field_name("operator"))
+    operator = text_of(node.field("operator"))
     value = machine.evaluate(child(node, "argument"), scope)
     if operator in ("!", "not"):
         return Num(not machine.truth(value, node), "bool")
@@ -93,10 +92,10 @@ def _unary(machine: Machine, node: Node, scope: Scope) -> Any:
 
 
 def _assignment(machine: Machine, node: Node, scope: Scope) -> Any:
-    operator = text_of(node.child_by_field_name("operator")) or "="
+    operator = text_of(node.field("operator")) or "="
     left = child(node, "left")
     value = machine.evaluate(child(node, "right"), scope)
-    if left.type == "call_expression" and text_of(left.child_by_field_name("function")) in (
+    if left.type == "call_expression" and text_of(left.field("function")) in (
         "std::tie",
         "tie",
     ):
@@ -116,14 +115,14 @@ def _assignment(machine: Machine, node: Node, scope: Scope) -> Any:
 
 
 def _update(machine: Machine, node: Node, scope: Scope) -> Any:
-    operator = text_of(node.child_by_field_name("operator"))
+    operator = text_of(node.field("operator"))
     argument = child(node, "argument")
     place = place_of(machine, argument, scope)
     if place is None:
         raise machine.unsupported(f"{operator} of {text_of(argument)[:40]!r}", node)
     before = place.get()
     after = store(machine, argument, combine(machine, operator[0], before, Num(1, "int32"), node), scope)
-    return after if text_of(node.child(0)) == operator else before
+    return after if node.children[0].text == operator else before
 
 
 def _conditional(machine: Machine, node: Node, scope: Scope) -> Any:
@@ -138,7 +137,7 @@ def _cast(machine: Machine, node: Node, scope: Scope) -> Any:
 
 
 def _sizeof(machine: Machine, node: Node, scope: Scope) -> Any:
-    named = node.child_by_field_name("type")
+    named = node.field("type")
     if named is None:
         inner = child(node, "value")
         name = text_of(inner).strip("() ")
@@ -160,7 +159,7 @@ def _sizeof(machine: Machine, node: Node, scope: Scope) -> Any:
 
 def _pointer(machine: Machine, node: Node, scope: Scope) -> Any:
     argument = child(node, "argument")
-    if text_of(node.child(0)) == "&":
+    if node.children[0].text == "&":
         place = place_of(machine, argument, scope)
         if place is not None:
             return Address(place)
@@ -185,9 +184,7 @@ def _subscript(machine: Machine, node: Node, scope: Scope) -> Any:
     if isinstance(owner, (list, tuple)):
         index = index_of(machine, node, scope)
         if not 0 <= index < len(owner):
-            raise HostError(
-                f"index {index} outside a host array of {len(owner)}, line {node.start_point[0] + 1}"
-            )
+            raise HostError(f"index {index} outside a host array of {len(owner)}, line {node.line}")
         return owner[index]
     if machine.is_tensor(owner):
         return machine.world("tensor_method", owner, "select", [0, index_of(machine, node, scope)], None)
@@ -199,11 +196,11 @@ def _field_value(machine: Machine, node: Node, scope: Scope) -> Any:
     if place is not None:
         return place.get()
     owner = machine.evaluate(child(node, "argument"), scope)
-    return library.member(machine, owner, text_of(node.child_by_field_name("field")), node)
+    return library.member(machine, owner, text_of(node.field("field")), node)
 
 
 def _list(machine: Machine, node: Node, scope: Scope) -> Any:
-    return [machine.evaluate(c, scope) for c in node.named_children if c.type != "comment"]
+    return [machine.evaluate(c, scope) for c in node.named_children]
 
 
 def _comma(machine: Machine, node: Node, scope: Scope) -> Any:

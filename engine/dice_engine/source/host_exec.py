@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tree_sitter import Node
-
 from dice_engine.source.host_convert import text_of
 from dice_engine.source.host_declare import declare, declare_alias, enumerate_names
 from dice_engine.source.host_machine import Machine
+from dice_engine.source.host_tree import Node
 from dice_engine.source.host_values import (
     VOID,
     Cell,
@@ -65,14 +64,13 @@ def execute(machine: Machine, node: Node, scope: Scope) -> None:
         return
     if kind == "expression_statement":
         for child in node.named_children:
-            if child.type != "comment":
-                machine.evaluate(child, scope)
+            machine.evaluate(child, scope)
     elif kind == "compound_statement":
         block(machine, node, scope.inner())
     elif kind == "declaration":
         declare(machine, node, scope)
     elif kind == "return_statement":
-        values = [c for c in node.named_children if c.type != "comment"]
+        values = node.named_children
         raise _Return(machine.evaluate(values[0], scope) if values else VOID)
     elif kind in _LOOPS:
         _LOOPS[kind](machine, node, scope)
@@ -106,22 +104,22 @@ def _thrown(node: Node) -> str:
 
 def _if(machine: Machine, node: Node, scope: Scope) -> None:
     inner = scope.inner()
-    clause = node.child_by_field_name("condition")
+    clause = node.field("condition")
     if clause is None:
         raise machine.unsupported("if without a condition", node)
-    started = clause.child_by_field_name("initializer")
+    started = clause.field("initializer")
     if started is not None:
         for child in started.named_children if started.type == "init_statement" else [started]:
             execute(machine, child, inner)
-    value = clause.child_by_field_name("value") or clause
+    value = clause.field("value") or clause
     if value.type == "declaration":
         raise machine.unsupported("declaration as a condition", node)
     if machine.truth(machine.evaluate(value, inner), node):
-        branch = node.child_by_field_name("consequence")
+        branch = node.field("consequence")
     else:
-        branch = node.child_by_field_name("alternative")
+        branch = node.field("alternative")
         if branch is not None and branch.type == "else_clause":
-            branch = next((c for c in branch.named_children if c.type != "comment"), None)
+            branch = next(iter(branch.named_children), None)
     if branch is not None:
         execute(machine, branch, inner)
 
@@ -139,22 +137,22 @@ def _once(machine: Machine, body: Node | None, scope: Scope) -> bool:
 
 
 def _holds(machine: Machine, node: Node, scope: Scope) -> bool:
-    condition = node.child_by_field_name("condition")
+    condition = node.field("condition")
     return condition is None or machine.truth(machine.evaluate(condition, scope), node)
 
 
 def _for(machine: Machine, node: Node, scope: Scope) -> None:
     inner = scope.inner()
-    started = node.child_by_field_name("initializer")
+    started = node.field("initializer")
     if started is not None:
         if started.type == "declaration":
             declare(machine, started, inner)
         else:
             machine.evaluate(started, inner)
-    update = node.child_by_field_name("update")
+    update = node.field("update")
     while _holds(machine, node, inner):
         machine.step(node)
-        if not _once(machine, node.child_by_field_name("body"), inner.inner()):
+        if not _once(machine, node.field("body"), inner.inner()):
             break
         if update is not None:
             machine.evaluate(update, inner)
@@ -163,26 +161,26 @@ def _for(machine: Machine, node: Node, scope: Scope) -> None:
 def _while(machine: Machine, node: Node, scope: Scope) -> None:
     while _holds(machine, node, scope):
         machine.step(node)
-        if not _once(machine, node.child_by_field_name("body"), scope.inner()):
+        if not _once(machine, node.field("body"), scope.inner()):
             break
 
 
 def _do(machine: Machine, node: Node, scope: Scope) -> None:
-    while _once(machine, node.child_by_field_name("body"), scope.inner()) and _holds(machine, node, scope):
+    while _once(machine, node.field("body"), scope.inner()) and _holds(machine, node, scope):
         machine.step(node)
 
 
 def _range(machine: Machine, node: Node, scope: Scope) -> None:
-    right = node.child_by_field_name("right")
+    right = node.field("right")
     values = machine.evaluate(right, scope) if right is not None else None
     if not isinstance(values, (list, tuple)):
         raise machine.unsupported("range-for over something else than a list", node)
-    name = text_of(node.child_by_field_name("declarator")).lstrip("&* ")
+    name = text_of(node.field("declarator")).lstrip("&* ")
     for value in list(values):
         machine.step(node)
         inner = scope.inner()
         inner.cells[name] = Cell(value)
-        if not _once(machine, node.child_by_field_name("body"), inner):
+        if not _once(machine, node.field("body"), inner):
             break
 
 
@@ -190,14 +188,14 @@ _LOOPS = {"for_statement": _for, "while_statement": _while, "do_statement": _do,
 
 
 def _switch(machine: Machine, node: Node, scope: Scope) -> None:
-    condition, body = node.child_by_field_name("condition"), node.child_by_field_name("body")
+    condition, body = node.field("condition"), node.field("body")
     if condition is None or body is None:
         raise machine.unsupported("incomplete switch", node)
     value = machine.evaluate(condition, scope)
     cases = [c for c in body.named_children if c.type == "case_statement"]
     chosen = default = None
     for index, case in enumerate(cases):
-        label = case.child_by_field_name("value")
+        label = case.field("value")
         if label is None:
             default = index
         elif chosen is None:
@@ -214,7 +212,7 @@ def _switch(machine: Machine, node: Node, scope: Scope) -> None:
     inner = scope.inner()
     try:
         for case in cases[start:]:
-            label = case.child_by_field_name("value")
+            label = case.field("value")
             for child in case.named_children:
                 if child != label:
                     execute(machine, child, inner)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tree_sitter import Node
-
 from dice_engine.source import host_types as types
 from dice_engine.source.host_convert import as_dim3, text_of, type_of_value
 from dice_engine.source.host_machine import Machine
 from dice_engine.source.host_signature import deduce, explicit_bindings
+from dice_engine.source.host_tree import Node
 from dice_engine.source.host_types import CType
 from dice_engine.source.host_values import (
     Address,
@@ -49,7 +48,7 @@ def triple_chevron(
     kernel = as_kernel(target)
     if kernel is None:
         raise machine.unsupported("launch of something that is no kernel of this file", node)
-    geometry = [machine.evaluate(c, scope) for c in syntax.named_children if c.type != "comment"]
+    geometry = [machine.evaluate(c, scope) for c in syntax.named_children]
     if not 2 <= len(geometry) <= 4:
         raise machine.unsupported("launch without grid and block", node)
     shared = geometry[2] if len(geometry) > 2 else Num(0, "int32")
@@ -150,7 +149,7 @@ def dispatch(machine: Machine, name: str, arguments: Node, scope: Scope) -> Any:
     base, _, extra = form.partition("_AND")
     if base not in _DISPATCH_BASE or "COMPLEX" in extra or "_C10_" in form:
         raise machine.unsupported(f"{name} in host code", arguments)
-    nodes = [c for c in arguments.named_children if c.type != "comment"]
+    nodes = arguments.named_children
     count = 0
     allowed = list(_DISPATCH_BASE[base])
     if extra == "_HALF":

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tree_sitter import Node
-
 from dice_engine.source import host_math
 from dice_engine.source import host_torch as torch
 from dice_engine.source import host_types as types
 from dice_engine.source.host_machine import Machine
+from dice_engine.source.host_tree import Node
 from dice_engine.source.host_values import (
     Address,
     Device,
@@ -62,7 +61,7 @@ def method(machine: Machine, owner: Any, name: str, args: list[Any], template: s
     if name == "value_or" and owner is None and args:
         return args[0]
     if name in ("value", "data_ptr", "size", "numel") and owner is None:
-        raise HostError(f"{name}() of an undefined tensor or empty optional, line {node.start_point[0] + 1}")
+        raise HostError(f"{name}() of an undefined tensor or empty optional, line {node.line}")
     if isinstance(owner, (list, tuple)):
         return _list_method(machine, owner, name, args, node)
     if isinstance(owner, Options):
@@ -115,9 +114,7 @@ def _list_method(machine: Machine, owner: Any, name: str, args: list[Any], node:
             name, args[0].value if args and isinstance(args[0], Num) else -1
         )
         if not 0 <= index < len(owner):
-            raise HostError(
-                f"index {index} outside a host array of {len(owner)}, line {node.start_point[0] + 1}"
-            )
+            raise HostError(f"index {index} outside a host array of {len(owner)}, line {node.line}")
         return owner[int(index)]
     if (
         name in ("push_back", "emplace_back")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tree_sitter import Node
-
 from dice_engine.source import host_types as types
 from dice_engine.source.host_convert import as_dim3, at_line, copied, fits, kind_of, text_of, type_of_value
-from dice_engine.source.host_parse import HostFunction, parse_tree
+from dice_engine.source.host_parse import HostFunction
 from dice_engine.source.host_signature import deduce, explicit_bindings
+from dice_engine.source.host_tree import Node, expression_tree
 from dice_engine.source.host_types import CType, parse_type
 from dice_engine.source.host_values import (
     VOID,
@@ -61,6 +60,7 @@ class Machine:
         self.semantics = semantics
         self.steps = 0
         self.depth = 0
+        self._globals: Scope | None = None
 
     def step(self, node: Node) -> None:
         self.steps += 1
@@ -68,7 +68,7 @@ class Machine:
             raise self.unsupported("the host code runs too long to be interpreted", node)
 
     def unsupported(self, what: str, node: Node) -> Unsupported:
-        return Unsupported(f"{what}, line {node.start_point[0] + 1}")
+        return Unsupported(f"{what}, line {node.line}")
 
     def evaluate(self, node: Node | None, scope: Scope) -> Any:
         if node is None:
@@ -77,10 +77,8 @@ class Machine:
 
     def evaluate_text(self, text: str, scope: Scope) -> Any:
         """Evaluate an expression given as text (default arguments, template arguments)."""
-        root = parse_tree(f"auto value = {text};")
-        declarator = root.named_children[0].child_by_field_name("declarator") if root.named_children else None
-        value = declarator.child_by_field_name("value") if declarator is not None else None
-        if root.has_error or value is None:
+        value = expression_tree(text)
+        if value is None:
             raise Unsupported(f"expression {text!r}")
         return self.evaluate(value, scope)
 
@@ -199,7 +197,9 @@ class Machine:
     ) -> Any:
         """Call a host function of the file. ``places``: the caller's variables, for reference parameters."""
         function = self._overload(name, args, node)
-        scope = Scope(self.program.globals_for(self))
+        if self._globals is None:
+            self._globals = self.program.globals_for(self)
+        scope = Scope(self._globals)
         self._bind_templates(function, args, explicit, bindings or {}, scope, node)
         for index, param in enumerate(function.params):
             ctype = self.resolve(CType(param.ctype, int(param.pointer), const=param.const), scope)
@@ -232,24 +232,22 @@ class Machine:
     def run_closure(self, closure: Closure, args: list[Any], node: Node) -> Any:
         """Call a lambda. Its captures see the enclosing variables themselves."""
         inner = closure.scope.inner()
-        declarator = closure.node.child_by_field_name("declarator")
-        parameters = declarator.child_by_field_name("parameters") if declarator is not None else None
-        declared = (
-            [c for c in parameters.named_children if c.type != "comment"] if parameters is not None else []
-        )
+        declarator = closure.node.field("declarator")
+        parameters = declarator.field("parameters") if declarator is not None else None
+        declared = parameters.named_children if parameters is not None else []
         if len(declared) != len(args):
             raise self.unsupported(f"lambda of {len(declared)} parameters called with {len(args)}", node)
         for parameter, value in zip(declared, args, strict=True):
-            target = parameter.child_by_field_name("declarator")
+            target = parameter.field("declarator")
             stars = 0
             while target is not None and target.type != "identifier":
                 stars += target.type == "pointer_declarator"
-                target = target.child_by_field_name("declarator") or next(iter(target.named_children), None)
-            ctype = parse_type(text_of(parameter.child_by_field_name("type")))
+                target = target.field("declarator") or next(iter(target.named_children), None)
+            ctype = parse_type(text_of(parameter.field("type")))
             resolved = self.resolve(CType(ctype.base, ctype.stars + stars), inner)
             stored = value if resolved.base == "auto" else self.convert(value, resolved, node)
             inner.cells[text_of(target)] = Cell(stored, "" if resolved.base == "auto" else str(resolved))
-        body = closure.node.child_by_field_name("body")
+        body = closure.node.field("body")
         if body is None:
             raise self.unsupported("lambda without a body", node)
         return self._run(body, inner, node)

@@ -7,11 +7,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tree_sitter import Node
-
 from dice_engine.source import host_types as types
 from dice_engine.source.host_machine import Machine
 from dice_engine.source.host_names import NUMBERS
+from dice_engine.source.host_tree import Node
 from dice_engine.source.host_values import (
     Num,
     Scope,

@@ -6,14 +6,13 @@ import math
 import re
 from typing import Any
 
-from tree_sitter import Node
-
 from dice_engine.source import host_types as types
 from dice_engine.source.host_convert import child, text_of
 from dice_engine.source.host_lex import (
     tokenize,
 )
 from dice_engine.source.host_machine import Machine
+from dice_engine.source.host_tree import Node
 from dice_engine.source.host_types import parse_type
 from dice_engine.source.host_values import (
     Cell,
@@ -99,8 +98,8 @@ def qualified(machine: Machine, node: Node, scope: Scope) -> Any:
 
 
 def template_function(machine: Machine, node: Node, scope: Scope) -> Any:
-    name = text_of(node.child_by_field_name("name")).rsplit("::", 1)[-1]
-    arguments = template_arguments(machine, node.child_by_field_name("arguments"), scope)
+    name = text_of(node.field("name")).rsplit("::", 1)[-1]
+    arguments = template_arguments(machine, node.field("arguments"), scope)
     if name in machine.program.kernels:
         return KernelRef(name, arguments)
     if machine.program.overloads(name):
@@ -115,9 +114,7 @@ def template_arguments(machine: Machine, node: Node | None, scope: Scope) -> tup
     """Template arguments as text: types resolved (``scalar_t`` -> ``float``), values computed (``kWarps`` -> ``4``)."""
     if node is None:
         return ()
-    return tuple(
-        _template_argument(machine, child, scope) for child in node.named_children if child.type != "comment"
-    )
+    return tuple(_template_argument(machine, child, scope) for child in node.named_children)
 
 
 def _template_argument(machine: Machine, node: Node, scope: Scope) -> str:

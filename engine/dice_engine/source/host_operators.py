@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tree_sitter import Node
-
 from dice_engine.source import host_types as types
 from dice_engine.source.host_machine import Machine
+from dice_engine.source.host_tree import Node
 from dice_engine.source.host_values import (
     Device,
     Dtype,

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-import tree_sitter
-import tree_sitter_cuda
-
 from dice_engine.source.host_lex import (
     Token,
     closing_angle,
@@ -29,9 +26,8 @@ from dice_engine.source.host_signature import (
 from dice_engine.source.host_types import parse_type
 from dice_engine.source.plan import Param
 
-__all__ = ["Declarations", "HostFunction", "KernelDecl", "TemplateParam", "declarations", "parse_tree"]
+__all__ = ["Declarations", "HostFunction", "KernelDecl", "TemplateParam", "declarations"]
 
-_LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
 _REGISTRATIONS = (
     "PYBIND11_MODULE",
     "TORCH_LIBRARY",
@@ -79,10 +75,6 @@ class Declarations:
     """Other declarations as padded text: constants, enums, aliases."""
     calls: dict[str, set[str]] = field(default_factory=dict)
     """Names mentioned in each host function's body."""
-
-
-def parse_tree(text: str) -> tree_sitter.Node:
-    return tree_sitter.Parser(_LANGUAGE).parse(text.encode(errors="replace")).root_node
 
 
 def declarations(source: str) -> Declarations:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tree_sitter import Node
-
 from dice_engine.source import host_types as types
 from dice_engine.source.host_convert import child, copied, text_of
 from dice_engine.source.host_machine import Machine
+from dice_engine.source.host_tree import Node
 from dice_engine.source.host_types import parse_type
 from dice_engine.source.host_values import (
     Address,
@@ -31,18 +30,16 @@ def place_of(machine: Machine, node: Node, scope: Scope) -> Place | None:
         return place_of(machine, node.named_children[0], scope)
     if node.type == "field_expression":
         owner = machine.evaluate(child(node, "argument"), scope)
-        name = text_of(node.child_by_field_name("field"))
+        name = text_of(node.field("field"))
         return FieldRef(owner, name) if isinstance(owner, Dim3) and name in ("x", "y", "z") else None
     if node.type == "subscript_expression":
         owner = machine.evaluate(child(node, "argument"), scope)
         if isinstance(owner, list):
             index = index_of(machine, node, scope)
             if not 0 <= index < len(owner):
-                raise HostError(
-                    f"index {index} outside a host array of {len(owner)}, line {node.start_point[0] + 1}"
-                )
+                raise HostError(f"index {index} outside a host array of {len(owner)}, line {node.line}")
             return ItemRef(owner, index)
-    if node.type == "pointer_expression" and text_of(node.child(0)) == "*":
+    if node.type == "pointer_expression" and node.children[0].text == "*":
         target = machine.evaluate(child(node, "argument"), scope)
         return target.place if isinstance(target, Address) else None
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import struct
@@ -95,6 +96,7 @@ class CType:
         return self.base + "*" * self.stars
 
 
+@functools.lru_cache(maxsize=4096)
 def parse_type(text: str) -> CType:
     """Read a type without a declared name: ``const float* __restrict__``, ``unsigned long long&``."""
     const = bool(re.search(r"\bconst\b", text.split("*", 1)[0]))
@@ -133,6 +135,7 @@ def normal_name(words: str) -> str:
     return " ".join(p for p in (sign, width or "int") if p)
 
 
+@functools.lru_cache(maxsize=1024)
 def size_of(name: str) -> int | None:
     """Bytes of a named element type, or None for a type we do not know."""
     if name.endswith("*"):
@@ -244,6 +247,7 @@ def _divide(a: int | float, b: int | float) -> int | float:
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
+@functools.lru_cache(maxsize=4096)
 def literal(text: str) -> Num:
     """A number literal: ``0x10u``, ``1'000'000``, ``3ull``, ``1e-5f``."""
     raw = text.replace("'", "")
