@@ -51,6 +51,8 @@ def _attempt(rng: random.Random, sample_id: str, chosen: Kind, small: bool) -> R
         "suffix": parts.suffix,
         "ops": [s.op for s in spec.steps] + ([spec.row.op] if spec.row else []),
     }
+    if parts.pytorch:
+        row["pytorch"] = parts.pytorch
     if chosen == "kernel_body":
         row["kernel"] = parts.kernel
     return row if total_chars(row) <= MAX_CHARS else None
@@ -60,7 +62,7 @@ def _write(spec: Spec, kind: Kind, rng: random.Random, held_out: bool) -> Parts 
     if kind == "module":
         return module(spec, rng)
     if kind == "load_inline_core":
-        return load_inline_core(spec, rng)
+        return load_inline_core(spec, rng, held_out)
     # A kernel over tensors cannot be run from its text alone, so it is no good for a test.
     return kernel_body(spec, rng, torch_host=not held_out and rng.random() < TORCH_HOST_SHARE)
 

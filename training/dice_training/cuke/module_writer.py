@@ -101,10 +101,10 @@ def _statements_apart(rest: str) -> str:
     return "\n\n\n".join([*sizes, *others]) + "\n"
 
 
-def load_inline_core(spec: Spec, rng: random.Random) -> Parts:
+def load_inline_core(spec: Spec, rng: random.Random, held_out: bool = False) -> Parts:
     """A file with ModelNew and often Model too; the core is the assignment of the CUDA source string.
 
-    The reference is the PyTorch part, or the CUDA source that stood there before where the file has no Model.
+    The reference is the PyTorch part, or (never where ``held_out``) the CUDA source that stood there before.
     """
     style = file_style(rng)
     ref = write_reference(spec, style, rng)
@@ -123,7 +123,9 @@ def load_inline_core(spec: Spec, rng: random.Random) -> Parts:
     load = _LOAD if rng.random() < 0.9 else "import torch.utils.cpp_extension"
     imports = ["import torch", *(["import torch.nn as nn"] if style.nn_import else []), load]
     both = len(text) + len(core) < 2200 and rng.random() < 0.35
-    before = existing_source(spec, rng, function, scalar) if not both and rng.random() < 0.25 else None
+    replaces = not both and not held_out and rng.random() < 0.25
+    before = existing_source(spec, rng, function, scalar) if replaces else None
+    pytorch = text if before is not None else None
     if before is not None:
         text = assignment(before)
     elif both:
@@ -141,7 +143,7 @@ def load_inline_core(spec: Spec, rng: random.Random) -> Parts:
     suffix = rng.choice(("\n\n", "\n\n", "\n")) + "\n\n".join(after) + "\n\n\n"
     suffix += _model_new(ref, binding, function, style, rng)
     suffix += "\n\n\n" + ref.rest if both or before is not None or rng.random() < 0.3 else "\n"
-    return Parts(text, prefix, core, suffix, writer.kernel)
+    return Parts(text, prefix, core, suffix, writer.kernel, pytorch)
 
 
 def _title(spec: Spec, rng: random.Random) -> str:

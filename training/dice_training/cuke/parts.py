@@ -16,6 +16,8 @@ class Parts:
     core: str
     suffix: str
     kernel: str
+    pytorch: str | None = None
+    """The module to check against where the reference is not PyTorch."""
 
 
 def op_names(spec: Spec) -> list[str]:
