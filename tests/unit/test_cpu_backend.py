@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from dice_engine.verify.build.cpu import CpuModule, build_cpu
 from dice_engine.verify.build.device_source import split
 
@@ -63,7 +62,9 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> CpuModule:
 def run(module: CpuModule, request: pytest.FixtureRequest) -> Any:
     """``run(kernel, grid, block, *args, template=(), shared=0)``; arrays are passed as their addresses."""
 
-    def launch(kernel: str, grid: Any, block: Any, *args: Any, template: tuple[str, ...] = (), shared: int = 0) -> None:
+    def launch(
+        kernel: str, grid: Any, block: Any, *args: Any, template: tuple[str, ...] = (), shared: int = 0
+    ) -> None:
         module.set_order(request.param, seed=5)
         plain = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in args]
         module.launch(kernel, template, _dim3(grid), _dim3(block), shared, plain)
@@ -95,7 +96,9 @@ def test_transpose_through_a_shared_tile(run: Any) -> None:
     np.testing.assert_array_equal(out, x.T)
 
 
-@pytest.mark.parametrize(("dtype", "template"), [("float32", ("float", "256")), ("float64", ("double", "64"))])
+@pytest.mark.parametrize(
+    ("dtype", "template"), [("float32", ("float", "256")), ("float64", ("double", "64"))]
+)
 def test_tree_reduction_template(run: Any, dtype: str, template: tuple[str, ...]) -> None:
     x, out = RNG.standard_normal(5000).astype(dtype), np.zeros(7, dtype)
     run("tree_sum", 7, int(template[1]), x, out, 5000, template=template)
@@ -193,7 +196,9 @@ def test_activemask_and_coalesced_groups_see_the_lanes_of_a_branch(run: Any) -> 
     x, out, count = RNG.integers(0, 2, 64).astype(np.int32), np.zeros(64, np.int32), np.zeros(1, np.int32)
     run("coalesced_counter", 1, 64, x, out, count)
     assert count[0] == x.sum()
-    np.testing.assert_array_equal(out, x * 100 + [x[32 * (i // 32) : 32 * (i // 32) + 32].sum() for i in range(64)] * x)
+    np.testing.assert_array_equal(
+        out, x * 100 + [x[32 * (i // 32) : 32 * (i // 32) + 32].sum() for i in range(64)] * x
+    )
 
 
 def test_barriers_that_count(run: Any) -> None:
@@ -205,7 +210,9 @@ def test_barriers_that_count(run: Any) -> None:
 def test_partial_masks_and_widths(run: Any) -> None:
     x, out = np.arange(32, dtype=np.int32), np.zeros((3, 32), np.int32)
     run("partial_shuffle", 1, 32, x, out)
-    np.testing.assert_array_equal(out[0], [*(i ^ 1 for i in range(16)), *(100 + x[16 + (i + 1) % 16] for i in range(16))])
+    np.testing.assert_array_equal(
+        out[0], [*(i ^ 1 for i in range(16)), *(100 + x[16 + (i + 1) % 16] for i in range(16))]
+    )
     np.testing.assert_array_equal(out[1], [(i // 8) * 8 + 3 for i in range(32)])
     np.testing.assert_array_equal(out[2], [i - 2 if i % 8 >= 2 else i for i in range(32)])
 
@@ -214,7 +221,26 @@ def test_bit_and_conversion_intrinsics(run: Any) -> None:
     out = np.zeros(20, np.int64)
     run("bits", 1, 1, out)
     assert list(out) == [
-        *(8, 5, 0, 24, 32, 36, 0x80000000, 3, 2, -2, 2147483647, 0, 0x3F800000, 1, 6, 70, 0x05060708, 0x2345678A),
+        *(
+            8,
+            5,
+            0,
+            24,
+            32,
+            36,
+            0x80000000,
+            3,
+            2,
+            -2,
+            2147483647,
+            0,
+            0x3F800000,
+            1,
+            6,
+            70,
+            0x05060708,
+            0x2345678A,
+        ),
         *(0xFFFFFFFE, 11),
     ]
 
@@ -224,7 +250,17 @@ def test_math_intrinsics(run: Any) -> None:
     out = np.zeros((9, 64), np.float32)
     run("fast_math", 1, 64, x, out)
     d = x.astype(np.float64)
-    want = [np.exp(d), np.log(d), d / 3, 1 / d, 1 / np.sqrt(d), np.sqrt(d), np.minimum(d, 1), d**1.5, np.maximum(d, 0.5)]
+    want = [
+        np.exp(d),
+        np.log(d),
+        d / 3,
+        1 / d,
+        1 / np.sqrt(d),
+        np.sqrt(d),
+        np.minimum(d, 1),
+        d**1.5,
+        np.maximum(d, 0.5),
+    ]
     np.testing.assert_allclose(out, want, rtol=2e-6, atol=1e-7)
 
 

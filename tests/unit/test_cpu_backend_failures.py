@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from dice_engine.verify.build.cpu import CpuModule, build_cpu
 from dice_engine.verify.build.device_source import split
 from dice_engine.verify.build.interface import BuildError, InfraError, LaunchError
@@ -77,7 +76,9 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> CpuModule:
     return build_cpu(split(GENERIC), tmp_path_factory.mktemp("cpu"))
 
 
-def launch(module: CpuModule, kernel: str, block: int, *args: Any, grid: int = 1, shared: int = 0, **more: Any) -> None:
+def launch(
+    module: CpuModule, kernel: str, block: int, *args: Any, grid: int = 1, shared: int = 0, **more: Any
+) -> None:
     plain = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in args]
     module.launch(kernel, more.get("template", ()), (grid, 1, 1), (block, 1, 1), shared, plain)
 
@@ -88,7 +89,9 @@ def build(source: str, workdir: Path) -> CpuModule:
 
 def test_divergent_barriers_are_a_launch_error_that_names_both_lines(module: CpuModule) -> None:
     module.set_order("forward")
-    with pytest.raises(LaunchError, match=r"divergent __syncthreads: thread \(16,0,0\).* waits at line 9, others at line 7"):
+    with pytest.raises(
+        LaunchError, match=r"divergent __syncthreads: thread \(16,0,0\).* waits at line 9, others at line 7"
+    ):
         launch(module, "divergent", 32, np.zeros(32, np.float32))
     with pytest.raises(LaunchError, match="divergent __syncthreads"):
         launch(module, "uneven_loop", 64, np.zeros(100, np.float32), 100)
@@ -155,7 +158,9 @@ def test_local_arrays_fit_a_fiber(module: CpuModule) -> None:
         ((1, 1, 1), (32, 1, 1), 300_000),
     ],
 )
-def test_impossible_launches_are_refused_as_by_cuda(module: CpuModule, grid: Any, block: Any, shared: int) -> None:
+def test_impossible_launches_are_refused_as_by_cuda(
+    module: CpuModule, grid: Any, block: Any, shared: int
+) -> None:
     with pytest.raises(LaunchError, match="cudaErrorInvalidConfiguration: invalid configuration argument"):
         module.launch("block_race", (), grid, block, shared, [0])
 
@@ -185,7 +190,10 @@ def test_compile_errors_speak_of_the_users_lines(tmp_path: Path) -> None:
 
 def test_link_errors_are_build_errors(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="missing") as caught:
-        build("__device__ float missing(float);\n__global__ void k(float* x) { x[0] = missing(x[0]); }\n", tmp_path)
+        build(
+            "__device__ float missing(float);\n__global__ void k(float* x) { x[0] = missing(x[0]); }\n",
+            tmp_path,
+        )
     assert "/tmp" not in caught.value.log and str(tmp_path) not in caught.value.log
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import math
-import os
 import re
 import shutil
 import subprocess
 import time
+import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -150,7 +150,7 @@ class CpuModule:
 
     def _compile(self, unit: str, stem: Path, library: Path) -> None:
         code = stem.with_suffix(".cpp")
-        partial = stem.with_suffix(f".{os.getpid()}.tmp")
+        partial = stem.with_suffix(f".{uuid.uuid4().hex}.tmp")
         try:
             self._workdir.mkdir(parents=True, exist_ok=True)
             code.write_text(unit)

@@ -30,6 +30,8 @@ _UNSUPPORTED = {
     r"cutlass|cute": "CUTLASS",
     r"curand\w*": "cuRAND",
     r"wmma|nvcuda": "wmma (tensor cores)",
+    r"libcudacxx": "libcu++ (cuda/...)",
+    r"cuda_pipeline\w*|__pipeline_\w+|cuda_awbarrier\w*": "asynchronous copies",
 }
 
 
@@ -39,9 +41,9 @@ def cpu_text(source: DeviceSource) -> str:
     for token in live_tokens(tokenize(text)):
         word = token.text if token.kind == "id" else ""
         if token.kind == "pp":
-            include = re.match(r"#\s*include\s*[<\"](?:nv/)?(\w+)", token.text)
+            include = re.match(r"#\s*include\s*[<\"](\w+/?)", token.text)
             word = include.group(1) if include else ""
-            word = {"mma": "wmma"}.get(word, word)
+            word = {"mma": "wmma", "cuda/": "libcudacxx"}.get(word, word.rstrip("/"))
         for pattern, library in _UNSUPPORTED.items():
             if (
                 word

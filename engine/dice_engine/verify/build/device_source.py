@@ -16,7 +16,7 @@ from dice_engine.verify.build.toplevel import (
     REGISTRATIONS,
     Item,
     Macros,
-    declared,
+    declared_names,
     function_name,
     head_of,
     items_of,
@@ -169,23 +169,28 @@ def _is_mutable_variable(head: Sequence[Token], words: set[str]) -> bool:
 
 
 def _drop_host_needs(items: list[Item]) -> None:
-    """Neutral declarations that name host things go, unless device code (directly or not) needs them."""
-    needed: set[str] = set()
-    for item in items:
-        if item.role in ("device", "keep"):
-            needed |= {t.text for t in item.tokens if t.kind == "id"}
-    neutral = [item for item in items if item.role == "neutral"]
+    """Neutral declarations that need host things go, unless device code (directly or not) needs them."""
+    neutral = [(item, declared_names(item.tokens), _words(item)) for item in items if item.role == "neutral"]
+    needed: set[str] = set().union(*(_words(item) for item in items if item.role in ("device", "keep")))
     changed = True
     while changed:
         changed = False
-        for item in neutral:
-            words = {t.text for t in item.tokens if t.kind == "id"}
-            if item.role == "neutral" and words & needed & set(declared(item.tokens)):
+        for item, names, words in neutral:
+            if item.role == "neutral" and names & needed:
                 item.role, changed = "keep", True
                 needed |= words
-    for item in neutral:
-        if item.role == "neutral" and _needs_host(item.tokens):
-            item.role = "host"
+    host = set().union(*(declared_names(item.tokens) for item in items if item.role == "host"))
+    changed = True
+    while changed:
+        changed = False
+        for item, names, words in neutral:
+            if item.role == "neutral" and (words & host or _needs_host(item.tokens)):
+                item.role, changed = "host", True
+                host |= names
+
+
+def _words(item: Item) -> set[str]:
+    return {t.text for t in item.tokens if t.kind == "id"}
 
 
 def _needs_host(tokens: Sequence[Token]) -> bool:

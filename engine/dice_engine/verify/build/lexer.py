@@ -137,53 +137,61 @@ def _net_braces(tokens: Sequence[Token]) -> int:
 
 
 def live_tokens(tokens: Sequence[Token]) -> list[Token]:
-    """``tokens`` without those in branches that are surely dead.
+    """``tokens`` without those in branches that are surely dead; the directives of the branches stay.
 
     Where a condition is not known, all branches stay if each balances its braces, else the first one only, so
-    that braces match. Directives inside live parts stay.
+    that braces match.
     """
-    return _live(tokens, 0, set())[0]
+    live: list[Token] = []
+    index, defined = 0, set[str]()
+    while index < len(tokens):
+        part, index = _live(tokens, index, defined)
+        live += part
+        index += 1  # an #else or #endif without its #if
+    return live
 
 
 def _live(tokens: Sequence[Token], index: int, defined: set[str]) -> tuple[list[Token], int]:
+    """Live tokens from ``index`` to the ``#else``, ``#elif`` or ``#endif`` that ends this part; and where that is."""
     out: list[Token] = []
     while index < len(tokens):
         token = tokens[index]
         name = directive_name(token.text) if token.kind == "pp" else ""
         if name in ("else", "elif", "endif"):
             return out, index
-        out.append(token)
         index += 1
+        if name in ("if", "ifdef", "ifndef"):
+            group, index = _live_group(tokens, index - 1, defined)
+            out += group
+            continue
+        out.append(token)
         if name in ("define", "undef"):
             match = re.match(r"#\s*\w+\s+(\w+)", token.text)
             if match:
                 (defined.add if name == "define" else defined.discard)(match.group(1))
-        if name not in ("if", "ifdef", "ifndef"):
-            continue
-        out.pop()
-        branches: list[tuple[bool | None, list[Token], set[str]]] = []
-        value = _condition(token.text, defined)
-        while True:
-            inner = set(defined)
-            body, index = _live(tokens, index, inner)
-            branches.append((value, [token, *body], inner))
-            if index >= len(tokens):
-                break
-            token = tokens[index]
-            index += 1
-            if directive_name(token.text) == "endif":
-                break
-            value = True if directive_name(token.text) == "else" else _condition(token.text, defined)
-        for position, (value, _, _) in enumerate(branches):
-            if value:
-                branches = branches[: position + 1]
-                break
-        branches = [branch for branch in branches if branch[0] is not False]
-        if any(_net_braces(body) for _, body, _ in branches):
-            branches = branches[:1]
-        for _, body, inner in branches:
-            out.extend(body)
-            defined |= inner
-        if directive_name(token.text) == "endif":
-            out.append(token)
     return out, index
+
+
+def _live_group(tokens: Sequence[Token], index: int, defined: set[str]) -> tuple[list[Token], int]:
+    """Live tokens of the ``#if`` group at ``index``, and one past its ``#endif``."""
+    branches: list[tuple[Token, bool | None, list[Token], set[str]]] = []
+    decided = False
+    while index < len(tokens):
+        token, name = tokens[index], directive_name(tokens[index].text)
+        if name == "endif":
+            break
+        value = True if name == "else" else _condition(token.text, defined)
+        inner = set(defined)
+        body, index = _live(tokens, index + 1, inner)
+        branches.append((token, False if decided else value, body, inner))
+        decided = decided or value is True
+    alive = [body for _, value, body, _ in branches if value is not False]
+    if any(_net_braces(body) for body in alive):
+        alive = alive[:1]
+    out: list[Token] = []
+    for token, _, body, inner in branches:
+        out.append(token)
+        if any(body is one for one in alive):
+            out += body
+            defined |= inner
+    return out + list(tokens[index : index + 1]), index + 1

@@ -166,13 +166,21 @@ def function_name(head: Sequence[Token]) -> str | None:
     return None
 
 
-def declared(tokens: Sequence[Token]) -> Iterator[str]:
-    """Names that the declaration may introduce: a small superset is enough."""
-    for position, token in enumerate(tokens[:64]):
-        if token.kind == "id":
-            following = tokens[position + 1].text if position + 1 < len(tokens) else ""
-            if following in ("(", "{", "=", ";", "[", ":", "<", ","):
-                yield token.text
+def declared_names(tokens: Sequence[Token]) -> set[str]:
+    """Names that the declaration introduces: its function, or its types, variables and aliases (a small superset)."""
+    head, is_function = head_of(tokens)
+    name = function_name(head) if is_function else None
+    if name:
+        return {name}
+    end = head[-1].end if head else 0
+    # The token after the head, `{` or `=`, tells which of its words is the name.
+    words = [*head, *(t for t in tokens if t.start >= end)][: len(head) + 1]
+    following = zip(words, words[1:], strict=False)
+    return {
+        t.text
+        for t, after in following
+        if t.kind == "id" and after.text in ("{", "=", ";", "[", ":", "<", ",")
+    }
 
 
 def declared_bodies(text: str) -> dict[str, set[str]]:
@@ -180,10 +188,6 @@ def declared_bodies(text: str) -> dict[str, set[str]]:
     tokens = live_tokens(tokenize(text))
     bodies: dict[str, set[str]] = {}
     for item in items_of(tokens, 0, len(tokens), (), read_macros(tokens)):
-        head, is_function = head_of(item.tokens)
-        name = function_name(head) if is_function else None
-        # The token after the head, `{` or `=`, tells which of its words is the name.
-        names = [name] if name else declared([*head, *item.tokens[len(head) :][:1]])
-        for declared_name in names:
-            bodies.setdefault(declared_name, set()).update(t.text for t in item.tokens if t.kind == "id")
+        for name in declared_names(item.tokens):
+            bodies.setdefault(name, set()).update(t.text for t in item.tokens if t.kind == "id")
     return bodies

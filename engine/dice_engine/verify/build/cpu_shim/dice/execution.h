@@ -115,7 +115,7 @@ DICE_FN void become(unsigned thread) {
 }
 
 // Give way to the next lane of the warp that can run, else to the scheduler.
-inline void wait() {
+__attribute__((noinline)) inline void wait() {
   unsigned own = current, lane = own % 32;
   uint32_t ready = warps[own / 32].ready;
   unsigned slot = lane_slot[lane] + 1;
@@ -134,7 +134,7 @@ inline void need_fibers() {
   fail(kUnexpectedWait);
 }
 
-inline int block_barrier(bool predicate, int line) {
+__attribute__((noinline)) inline int block_barrier(bool predicate, int line) {
   need_fibers();
   Warp& warp = warps[current / 32];
   if (barrier.arrived == 0) barrier.line = line;
@@ -152,7 +152,7 @@ inline int block_barrier(bool predicate, int line) {
 }
 
 // Bring `value` to the lanes of `mask`; returns the warp whose `taken` and `group` hold what they brought.
-DICE_FN const Warp& exchange(uint32_t mask, uint64_t value, WaitKind kind, int line) {
+__attribute__((noinline)) inline const Warp& exchange(uint32_t mask, uint64_t value, WaitKind kind, int line) {
   need_fibers();
   Warp& warp = warps[current / 32];
   unsigned lane = current % 32;
@@ -364,12 +364,16 @@ __attribute__((noinline)) int launch_with(void (*)(A...), std::index_sequence<I.
 template <class... A>
 constexpr std::index_sequence_for<A...> parameters(void (*)(A...)) { return {}; }
 
+// A kernel may share its name with a C function (`remove`, `div`): the one that returns nothing is meant.
+template <class... A>
+constexpr auto pick(void (*kernel)(A...)) { return kernel; }
+
 }  // namespace dice
 
 #define DICE_EXPORT extern "C" __attribute__((visibility("default")))
 #define DICE_LAUNCHER(name, fibers, ...)                                                                \
   DICE_EXPORT int name(const dice::Launch* launch) {                                                    \
-    constexpr auto kernel = &__VA_ARGS__;                                                               \
+    constexpr auto kernel = dice::pick(&__VA_ARGS__);                                                   \
     return dice::launch_with<fibers, kernel>(kernel, decltype(dice::parameters(kernel)){}, *launch);    \
   }
 
