@@ -79,6 +79,8 @@ class OriginalKernel:
         ):
             return None
         if all(compare.same_bits(expected[key], message["buffers"][key]) for key in expected):
+            if fill != "given":  # a clamp in place leaves positive inputs as they are
+                return None
             raise Failed("no_plan", "the original changes none of its buffers: nothing can be verified")
         others = [self._run(message, order="reverse")["outputs"]]
         nudged = {**message, "buffers": inputs.nudge(message["buffers"], seed)}
