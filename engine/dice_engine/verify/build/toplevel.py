@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -175,7 +176,7 @@ def declared_names(tokens: Sequence[Token]) -> set[str]:
     end = head[-1].end if head else 0
     # The token after the head, `{` or `=`, tells which of its words is the name.
     words = [*head, *(t for t in tokens if t.start >= end)][: len(head) + 1]
-    following = zip(words, words[1:], strict=False)
+    following = itertools.pairwise(words)
     return {
         t.text
         for t, after in following
