@@ -601,3 +601,12 @@ void heat(float* a, float* b, int n, int steps) {
 """
     _, calls = run(source, "heat", pointer("a"), pointer("b"), 10, 5)
     assert [c.args[0].base for c in calls] == ["a", "b", "a", "b", "a"]
+
+
+def test_size_given_as_one_number():
+    source = (
+        INCLUDES
+        + "torch::Tensor f(torch::Tensor x) { return torch::zeros(x.size(0) * 2, torch::dtype(torch::kInt32)); }"
+    )
+    out, _ = run(source, "f", tensor(3))
+    assert out.shape == (6,) and out.dtype == torch.int32

@@ -34,6 +34,7 @@ _FACTORIES = {
     "eye",
     "linspace",
 }
+_SIZED = {"empty", "zeros", "ones", "full", "rand", "randn"}
 _LIKE = {"empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"}
 _SPACES = ("torch::", "at::", "c10::")
 _RENAMED = {
@@ -134,6 +135,8 @@ def call(machine: Machine, name: str, args: list[Any], node: Node) -> Any:
 
 
 def _function(machine: Machine, name: str, args: list[Any], options: list[Any], node: Node) -> Any:
+    if name in _SIZED and args and isinstance(args[0], Num):
+        args = [[args[0]], *args[1:]]  # an IntArrayRef may be given as one number
     merged = options_from(machine, options, node)
     keywords = {key: machine.to_outside(value) for key, value in merged.values}
     return machine.world("torch_function", name, [machine.to_outside(a) for a in args], keywords)
