@@ -1,7 +1,7 @@
 // Switch between two stacks: save the callee-saved registers, change the stack pointer, restore, return.
 #pragma once
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(DICE_UCONTEXT)
 
 extern "C" void dice_switch(void** save, void* load) __attribute__((visibility("hidden")));
 asm(R"(
@@ -40,7 +40,7 @@ inline void* fresh_stack(char* top, void (*entry)()) {
 }
 }  // namespace dice
 
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && !defined(DICE_UCONTEXT)
 
 extern "C" void dice_switch(void** save, void* load) __attribute__((visibility("hidden")));
 asm(R"(
