@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -150,8 +151,8 @@ def _nvcc() -> Check:
     text = _output(found, "--version") if found else None
     if found is None or text is None:
         return Check("nvcc", "absent", "not found", "only sources that cannot be split need it")
-    release = next((line for line in text.splitlines() if "release" in line), text.splitlines()[-1])
-    return Check("nvcc", "ok", f"{release.strip()} at {found}")
+    release = re.search(r"release ([\d.]+)", text)
+    return Check("nvcc", "ok", f"{release[1] if release else 'unknown release'} at {found}")
 
 
 def _sandbox() -> Check:
@@ -188,8 +189,9 @@ def _sockets() -> Check:
 
 def _print(checks: list[Check]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
+
+    from dice_ls.suggest_view import console
 
     marks = {"ok": "[green]ok[/]", "absent": "[yellow]absent[/]", "missing": "[red]missing[/]"}
     table = Table(box=box.SIMPLE)
@@ -197,4 +199,4 @@ def _print(checks: list[Check]) -> None:
         table.add_column(heading, overflow="fold")
     for check in checks:
         table.add_row(check.name, marks[check.state], check.detail, check.advice)
-    Console().print(table)
+    console().print(table)

@@ -18,7 +18,7 @@ from lsprotocol.types import Position
 from rich.console import Console
 
 from dice_ls.positions import Positions
-from dice_ls.suggest_view import line_of, report, show
+from dice_ls.suggest_view import console, line_of, report, show
 from dice_ls.suggestions import wording
 from dice_ls.suggestions.pipeline import EngineError, NotCheckable, Request, connect, suggest
 from dice_ls.suggestions.store import Record, context_digest, identify
@@ -34,14 +34,14 @@ class Refused(Exception):
 
 def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
-    console = Console(stderr=options.json, highlight=False)
+    screen = console(stderr=options.json)
     try:
         path, line, column = _place(options.place)
         text = _read(path)
         hole = choose(text, str(path), line, column)
         if not options.json and line is None:
-            _mention_others(console, text, str(path), hole)
-        record, device = asyncio.run(_run(options, path, text, hole, console))
+            _mention_others(screen, text, str(path), hole)
+        record, device = asyncio.run(_run(options, path, text, hole, screen))
     except Refused as refusal:
         print(f"dice suggest: {refusal}", file=sys.stderr)
         return refusal.code
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     if options.json:
         print(json.dumps(report(path, text, hole, device, record, best)))
     else:
-        show(console, path, text, hole, record, best)
+        show(screen, path, text, hole, record, best)
     if best is None:
         return 1
     if options.apply:
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
         except Refused as refusal:
             print(f"dice suggest: {refusal}", file=sys.stderr)
             return refusal.code
-        console.print(f"wrote {path}")
+        screen.print(f"wrote {path}")
     return 0
 
 
@@ -135,15 +135,15 @@ def choose(text: str, path: str, line: int | None, column: int | None) -> Hole:
     return hole
 
 
-def _mention_others(console: Console, text: str, path: str, chosen: Hole) -> None:
+def _mention_others(screen: Console, text: str, path: str, chosen: Hole) -> None:
     others = [hole for hole in find_holes(text, path) if hole.editable and hole != chosen]
     if others:
         lines = [f"{hole.name} ({path}:{line_of(text, hole)})" for hole in others]
-        console.print(f"rewriting `{chosen.name}`; also here: {', '.join(lines)}", style="dim")
+        screen.print(f"rewriting `{chosen.name}`; also here: {', '.join(lines)}", style="dim")
 
 
 async def _run(
-    options: argparse.Namespace, path: Path, text: str, hole: Hole, console: Console
+    options: argparse.Namespace, path: Path, text: str, hole: Hole, screen: Console
 ) -> tuple[Record, str]:
     """Decode and check; returns the record and the engine's device. Raises Refused when the engine is no help."""
     request = Request(str(path), text, hole, options.n, options.device, options.checkpoint)
@@ -152,7 +152,7 @@ async def _run(
     try:
         client = await connect()
         try:
-            with console.status(f"`{hole.name}`: starting") as status:
+            with screen.status(f"`{hole.name}`: starting") as status:
                 async with aclosing(suggest(client, request, record)) as changes:
                     async for _ in changes:
                         status.update(f"`{hole.name}`: {wording.progress(record)}")

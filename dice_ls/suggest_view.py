@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 from dice_engine.source.hole import Hole
 from dice_engine.source.holes import apply
+from dice_engine.verify.verdict import Verdict
 from rich import box
-from rich.console import Console, JustifyMethod
+from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -51,40 +54,60 @@ def report(
     }
 
 
-def show(console: Console, path: Path, text: str, hole: Hole, record: Record, best: Candidate | None) -> None:
-    table = Table(box=box.SIMPLE, title=Text(f"{path}: {hole.kind} `{hole.name}`"), title_justify="left")
-    headings: tuple[tuple[str, JustifyMethod], ...] = (
-        ("#", "right"),
-        ("verdict", "left"),
-        ("reference", "right"),
-        ("candidate", "right"),
-        ("speedup", "right"),
-        ("checked in", "right"),
-        ("why", "left"),
-    )
-    for heading, justify in headings:
-        table.add_column(heading, justify=justify, overflow="fold")
-    order = {item.index: rank for rank, item in enumerate(ranked(record.candidates.values()))}
-    for item in sorted(record.candidates.values(), key=lambda item: (order.get(item.index, 99), item.index)):
-        verdict = item.verdict
-        if verdict is None:
-            continue
-        colour = "green" if verdict.offerable else "yellow" if verdict.verdict == "no_gain" else "red"
-        rule = f"{verdict.rule}: " if verdict.rule else ""
-        reason = verdict.reason.strip().splitlines()
-        table.add_row(
-            str(item.index),
-            Text(verdict.verdict, style=colour),
-            "" if verdict.reference_ms is None else f"{verdict.reference_ms:.4g} ms",
-            "" if verdict.candidate_ms is None else f"{verdict.candidate_ms:.4g} ms",
-            "" if verdict.speedup is None else f"{verdict.speedup:.2f}x",
-            f"{item.seconds:.1f} s",
-            Text(rule + (reason[0] if reason else wording.evidence(verdict))),
-        )
-    console.print(table)
-    console.print(Text(wording.summary(record)))
+def console(stderr: bool = False) -> Console:
+    """A console for people; where the output is no terminal it is 120 columns wide, so that tables stay readable."""
+    stream = sys.stderr if stderr else sys.stdout
+    wide = None if stream.isatty() or "COLUMNS" in os.environ else 120
+    return Console(file=stream, width=wide, highlight=False)
+
+
+def show(screen: Console, path: Path, text: str, hole: Hole, record: Record, best: Candidate | None) -> None:
+    """The table of candidates, the outcome in one sentence, and the best one's diff."""
+    screen.print(Text(f"{path}:{line_of(text, hole)}: {hole.kind} `{hole.name}`", style="bold"))
+    screen.print(_table(record))
+    screen.print(Text(wording.summary(record)))
     if best is not None:
         new = apply(hole, best.core).splitlines()
         name = f"{path} (candidate {best.index})"
         lines = difflib.unified_diff(text.splitlines(), new, str(path), name, lineterm="")
-        console.print(Syntax("\n".join(lines), "diff", background_color="default", word_wrap=True))
+        screen.print(Syntax("\n".join(lines), "diff", background_color="default", word_wrap=True))
+
+
+def _table(record: Record) -> Table:
+    """One row a candidate, the offered ones first; columns that would be empty are left out."""
+    order = {item.index: rank for rank, item in enumerate(ranked(record.candidates.values()))}
+    items = sorted(record.candidates.values(), key=lambda item: (order.get(item.index, 99), item.index))
+    verdicts = [(item, item.verdict) for item in items if item.verdict is not None]
+    measured = any(verdict.candidate_ms is not None for _, verdict in verdicts)
+    table = Table(box=box.SIMPLE)
+    table.add_column("#", justify="right")
+    table.add_column("verdict", no_wrap=True)
+    for heading in ("reference", "candidate", "speedup") if measured else ():
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("checked in", justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for item, verdict in verdicts:
+        times = (
+            _unless_none(verdict.reference_ms, "{:.4g} ms"),
+            _unless_none(verdict.candidate_ms, "{:.4g} ms"),
+            _unless_none(verdict.speedup, "{:.2f}x"),
+        )
+        colour = "green" if verdict.offerable else "yellow" if verdict.verdict == "no_gain" else "red"
+        table.add_row(
+            str(item.index),
+            Text(verdict.verdict, style=colour),
+            *(times if measured else ()),
+            f"{item.seconds:.1f} s",
+            Text(_why(verdict)),
+        )
+    return table
+
+
+def _why(verdict: Verdict) -> str:
+    reason = verdict.reason.strip().splitlines()
+    rule = f"{verdict.rule}: " if verdict.rule else ""
+    return rule + reason[0] if reason else rule + wording.evidence(verdict, times=False)
+
+
+def _unless_none(value: float | None, layout: str) -> str:
+    return "" if value is None else layout.format(value)

@@ -68,6 +68,8 @@ class Request:
         request = VerifyRequest("", self.text, candidate, plan=self.hole.plan, device=self.device)
         if self._runs_as_module:
             reference, rewritten = self._classes(core)
+            makers = self.hole.plan.inputs_source or ""
+            request = replace(request, original=self.text + makers, candidate=candidate + makers)
             return replace(request, reference_class=reference, candidate_class=rewritten)
         if self.in_python:
             decoded = decode(self.hole)

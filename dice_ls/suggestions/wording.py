@@ -23,10 +23,10 @@ def offer_title(verdict: Verdict) -> str:
     return f"correct on the CPU backend, not timed (checked on {plural(verdict.trials, 'input')})"
 
 
-def evidence(verdict: Verdict) -> str:
+def evidence(verdict: Verdict, times: bool = True) -> str:
     """One line of measurements for the person who decides."""
     parts = []
-    if verdict.reference_ms is not None and verdict.candidate_ms is not None:
+    if times and verdict.reference_ms is not None and verdict.candidate_ms is not None:
         parts.append(f"{verdict.reference_ms:.4g} ms -> {verdict.candidate_ms:.4g} ms")
     if verdict.speedup_low is not None and verdict.speedup_high is not None:
         parts.append(f"ratio between {verdict.speedup_low:.2f} and {verdict.speedup_high:.2f}")

@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,12 @@ class EngineError(RuntimeError):
 def socket_dir() -> Path:
     """The folder of the socket, token and log: ``DICE_RUNTIME_DIR``, else the user's runtime folder."""
     chosen = os.environ.get("DICE_RUNTIME_DIR")
-    return Path(chosen) if chosen else Path(platformdirs.user_runtime_dir("dice-ls", appauthor=False))
+    if chosen:
+        return Path(chosen)
+    with warnings.catch_warnings():
+        # Without XDG_RUNTIME_DIR it falls back to a folder in /tmp and warns; prepare_dir checks whose that is.
+        warnings.simplefilter("ignore")
+        return Path(platformdirs.user_runtime_dir("dice-ls", appauthor=False))
 
 
 def prepare_dir() -> Path:

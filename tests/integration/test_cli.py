@@ -1,0 +1,190 @@
+"""``dice`` from the outside: exit codes, one clear line on errors, JSON, and ``suggest`` end to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Workplace
+
+NANO = Path(__file__).parents[2] / "engine/dice_engine/checkpoints/nano/model.safetensors"
+FILE = """__global__ void twice(const float* in, float* out, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = in[i] * 2.0f;
+}
+
+void run_twice(const float* in, float* out, int n, cudaStream_t s) {
+  twice<<<(n + 255) / 256, 256, 0, s>>>(in, out, n);
+}
+"""
+FAST = (
+    "\n  for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += 256 * gridDim.x) out[i] = in[i] + in[i];\n"
+)
+WRONG = "\n  out[0] = 1;\n"
+VERDICTS = {
+    FAST: {"verdict": "verified", "speedup": 1.4, "reference_ms": 0.7, "candidate_ms": 0.5},
+    WRONG: {"verdict": "mismatch", "rule": "values", "reason": "out differs everywhere"},
+}
+
+
+def dice(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dice_ls.cli", *arguments],
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def suggest(place: Workplace, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return dice("suggest", *arguments, environment=place.environment)
+
+
+@pytest.fixture
+def source(workplace: Workplace) -> Path:
+    path = workplace.workspace / "twice.cu"
+    path.write_text(FILE)
+    return path
+
+
+def test_bad_use_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("hello")
+    latin = tmp_path / "latin.cu"
+    latin.write_bytes(b"// caf\xe9\n")
+    for arguments in (
+        ("bench", "everything"),
+        ("suggest", str(tmp_path / "none.cu")),
+        ("suggest", str(text)),
+        ("suggest", str(latin)),
+    ):
+        result = dice(*arguments)
+        assert result.returncode == 2, arguments
+        assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+        assert "Traceback" not in result.stderr
+    assert dice("unknown").returncode == 2
+    assert dice().returncode == 2
+    assert dice("suggest", str(text), "-n", "0").returncode == 2
+
+
+def test_help_and_version() -> None:
+    assert "suggest" in dice("--help").stdout
+    assert dice("--version").stdout.startswith("dice ")
+
+
+def test_holes_run_without_torch(source: Path) -> None:
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from dice_ls.cli import main\n"
+        f"sys.exit(main(['holes', {str(source)!r}, '--json']))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    (hole,) = json.loads(result.stdout)
+    assert (hole["name"], hole["editable"], hole["plan"]["source"]) == ("twice", True, "launch")
+
+
+def test_exit_codes_of_parts_are_passed_on(tmp_path: Path) -> None:
+    result = dice("verify", str(tmp_path / "a.cu"), str(tmp_path / "b.cu"))
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+
+
+def test_doctor_names_what_is_missing(tmp_path: Path) -> None:
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    result = dice("doctor", "--json", "--checkpoint", str(tmp_path), environment={"PATH": str(empty)})
+    assert result.returncode == 1
+    report = json.loads(result.stdout)
+    checks = {check["name"]: check for check in report["checks"]}
+    assert not report["ok"]
+    assert {"python", "torch", "checkpoint", "g++", "GPU", "NVRTC", "nvcc", "sandbox"} <= set(checks)
+    assert checks["g++"]["state"] == "missing" and "apt install g++" in checks["g++"]["advice"]
+    assert checks["checkpoint"]["state"] == "missing" and str(tmp_path) in checks["checkpoint"]["detail"]
+    assert "what to do" in dice("doctor").stdout
+
+
+@pytest.mark.asyncio
+async def test_suggest_reports_every_candidate(workplace: Workplace, source: Path) -> None:
+    await workplace.start_engine(cores=[WRONG, FAST], verdicts=VERDICTS)
+    result = suggest(workplace, str(source), "--json")
+    assert result.returncode == 0, result.stderr
+    report: dict[str, Any] = json.loads(result.stdout)
+    assert set(report) == {"file", "hole", "device", "candidates", "best"}
+    assert report["hole"]["name"] == "twice" and report["hole"]["line"] == 1
+    assert report["best"] == 1 and report["device"] == "NVIDIA H200"
+    assert [one["verdict"]["verdict"] for one in report["candidates"]] == ["mismatch", "verified"]
+    assert report["candidates"][1]["core"] == FAST and report["candidates"][1]["seconds"] >= 0
+    assert source.read_text() == FILE
+
+
+@pytest.mark.asyncio
+async def test_suggest_shows_a_table_and_the_diff_and_applies(workplace: Workplace, source: Path) -> None:
+    await workplace.start_engine(cores=[WRONG, FAST], verdicts=VERDICTS)
+    source.chmod(0o640)
+    result = suggest(workplace, f"{source}:3", "--apply")
+    assert result.returncode == 0, result.stderr
+    for shown in (
+        "verified",
+        "1.40x",
+        "mismatch",
+        "out differs",
+        "1 of 2 candidates verified",
+        "+  for (int i",
+    ):
+        assert shown in result.stdout, result.stdout
+    start, end = FILE.index("{") + 1, FILE.index("}\n\nvoid")
+    assert source.read_text() == FILE[:start] + FAST + FILE[end:]
+    assert source.stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in source.parent.iterdir()] == ["twice.cu"]
+
+
+@pytest.mark.asyncio
+async def test_suggest_says_no_with_exit_1(workplace: Workplace, source: Path) -> None:
+    await workplace.start_engine(cores=[WRONG], verdicts=VERDICTS)
+    result = suggest(workplace, str(source), "--apply")
+    assert result.returncode == 1
+    assert "no verified rewrite: 1 mismatch" in result.stdout
+    assert source.read_text() == FILE
+
+
+@pytest.mark.asyncio
+async def test_suggest_refuses_places_without_a_hole(workplace: Workplace, source: Path) -> None:
+    await workplace.start_engine(cores=[FAST], verdicts=VERDICTS)
+    elsewhere = suggest(workplace, f"{source}:7:1")
+    assert elsewhere.returncode == 2 and "`twice`" in elsewhere.stderr
+    assert suggest(workplace, f"{source}:99").returncode == 2
+    flip = source.with_name("flip.cu")
+    flip.write_text("__global__ void flip(float* d, int w, int h, int s) {\n  d[s] = d[w + h];\n}\n")
+    no_plan = suggest(workplace, str(flip))
+    assert no_plan.returncode == 1 and "cannot be checked" in no_plan.stderr
+    assert workplace.requests() == []
+
+
+@pytest.mark.skipif(not NANO.exists(), reason="the embedded checkpoint is not in this tree")
+def test_suggest_with_the_embedded_model(workplace: Workplace, source: Path) -> None:
+    """The whole thread: the real engine process decodes with nano, g++ builds, the judge compares."""
+    try:
+        result = suggest(workplace, str(source), "--json", "--device", "cpu", "-n", "4")
+        report = json.loads(result.stdout)
+        assert result.returncode == 0, report
+        best = next(one for one in report["candidates"] if one["index"] == report["best"])
+        assert best["verdict"]["verdict"] == "correct_unmeasured"
+        assert best["verdict"]["trials"] >= 5
+    finally:
+        stop_engine(workplace)
+
+
+def stop_engine(place: Workplace) -> None:
+    program = (
+        "import asyncio\nfrom dice_engine.client import EngineClient\n"
+        "async def end():\n    await (await EngineClient.connect(start=False)).shutdown()\n"
+        "asyncio.run(end())"
+    )
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, **place.environment}, timeout=60)
