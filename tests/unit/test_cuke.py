@@ -108,7 +108,10 @@ def test_references_run_and_give_the_promised_shape():
 def test_every_pytorch_spelling_of_an_operator_agrees_with_numpy(name):
     op = OPS[name]
     torch.manual_seed(0)
-    x, y, z = torch.randn(3, 64, dtype=torch.float64)
+    positive = name in {"log", "log1p", "log2", "log10", "sqrt", "acos", "asin"}
+    x, y, z = (torch.rand if positive else torch.randn)(3, 64, dtype=torch.float64)
+    if name == "prelu":
+        y = torch.full_like(y, 0.25)[:1]
     values = [choices[0] for _, choices in op.args] + [None, None]
     want = torch.from_numpy(op.numpy(x.numpy(), values[0], values[1], y.numpy(), z.numpy()))
     scope = {
@@ -122,7 +125,7 @@ def test_every_pytorch_spelling_of_an_operator_agrees_with_numpy(name):
     }
     for template in op.torch:
         got = eval(template.format(x="x", y="y", z="z", a=values[0], b=values[1]), scope)
-        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-6)
     for template in op.modules:
         got = eval(template.format(a=values[0], b=values[1]), scope)(x)
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dice_training.cuke.device import Place, phase_fields
+from dice_training.cuke.device import Place, phase_fields, read
 from dice_training.cuke.ops import Op
 from dice_training.cuke.spec import Operand, Spec, Step
 
@@ -66,7 +66,7 @@ class BodyWriter:
     def _at(self, element: str, column: str) -> Place:
         def place(operand: Operand) -> str:
             pointer = self.names.pointers[operand.name]
-            return f"{pointer}[{element}]" if operand.layout == "full" else f"{pointer}[{column}]"
+            return read(pointer, operand, element, column)
 
         return place
 

@@ -16,6 +16,7 @@ from dice_training.cuke.device import (
     join,
     loop,
     phase_fields,
+    read,
     warp_helper,
 )
 from dice_training.cuke.row_ops import Combine, RowOp
@@ -108,7 +109,7 @@ class CoreWriter:
         i, v = style.index, style.value
 
         def place(operand: Operand) -> str:
-            return f"{operand.name}[{i}]" if operand.layout == "full" else f"{operand.name}[{i} % cols]"
+            return read(operand.name, operand, i, f"{i} % cols")
 
         work = [
             f"float {v} = {self.spec.x}[{i}];",
@@ -121,7 +122,7 @@ class CoreWriter:
         return [head, *loop(f"if ({i} < n)", work, style.indent)]
 
     def _place(self, operand: Operand) -> str:
-        return f"{operand.name}[{self.element}]" if operand.layout == "full" else f"{operand.name}[c]"
+        return read(operand.name, operand, self.element, "c")
 
     def _load(self) -> list[str]:
         v = self.style.value

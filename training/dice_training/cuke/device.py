@@ -19,6 +19,12 @@ JOIN: dict[Combine, str] = {
 }
 
 
+def read(pointer: str, operand: Operand, element: str, column: str) -> str:
+    """How an operand is read: at the element, at its column, or the one value there is."""
+    index = {"full": element, "vec": column, "one": "0"}[operand.layout]
+    return f"{pointer}[{index}]"
+
+
 def literal(value: float) -> str:
     return f"{value!r}f"
 

@@ -17,7 +17,7 @@ _STATS = {
     "mean": ("mean", "mu", "avg"),
     "inv": ("inv", "scale_inv", "inv_denom"),
     "rstd": ("rstd", "inv_std", "inv_rms"),
-    "lse": ("lse", "log_z"),
+    "lse": ("lse", "log_sum", "log_z"),
 }
 _X = ("x", "x", "in", "input", "src", "data", "a", "inp", "d_in", "lhs", "A", "X", "img", "values")
 _OUT = ("out", "out", "output", "dst", "y", "result", "res", "d_out", "o", "C", "Y", "dest")

@@ -86,7 +86,7 @@ class ReferenceWriter:
         self.shared_init: list[str] = []
         self.attributes: set[str] = set()
         self.var_count = 0
-        self.needs_width = any(o.origin == "param" for o in spec.operands)
+        self.needs_width = any(o.origin == "param" and o.layout == "vec" for o in spec.operands)
         self.call_args: dict[str, str] = {}
 
     def write(self) -> Reference:
@@ -147,8 +147,14 @@ class ReferenceWriter:
             for operand, role in zip(affine, ("weight", "bias"), strict=False):
                 self.call_args[operand.name] = f"self.{name}.{role}"
             self.norm_name = name
+        self.prelu: dict[str, str] = {}
         for operand in self.spec.operands:
-            if operand.origin == "param" and not (self.norm_module and operand.name in norm):
+            if operand.layout == "one":
+                name = self._attribute(self.rng.choice(("prelu", "act", "activation")))
+                self.shared_init.append(f"self.{name} = {module}.PReLU()")
+                self.call_args[operand.name] = f"self.{name}.weight"
+                self.prelu[operand.name] = name
+            elif operand.origin == "param" and not (self.norm_module and operand.name in norm):
                 fill = self.rng.choice(_PARAMETER_FILLS)
                 self.attributes.add(operand.name)
                 self.shared_init.append(
@@ -202,6 +208,8 @@ class ReferenceWriter:
 
     def _step(self, step: Step, value: str) -> str:
         op = step.definition
+        if op.name == "prelu":
+            return self._finish(f"self.{self.prelu[step.operands[0].name]}({value})")
         fields = {k: self._scalar(s) for k, s in zip("ab", step.scalars, strict=False)}
         fields |= {k: self.call_args[o.name] for k, o in zip("yz", step.operands, strict=False)}
         if op.modules and self.style.use_modules and self.rng.random() < 0.8:

@@ -24,10 +24,10 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor beside the main one: of the same shape (``full``) or one value for each column (``vec``)."""
+    """A tensor beside the main one: of its shape (``full``), one value for each column (``vec``), or one at all."""
 
     name: str
-    layout: Literal["full", "vec"]
+    layout: Literal["full", "vec", "one"]
     origin: Literal["input", "param"]
 
 
@@ -204,10 +204,12 @@ def _draw(rng: random.Random, max_elements: int) -> Spec | None:
     binary = rng.choice((0.0, 0.0, 0.25, 0.5))
     shared: list[Operand] = []
 
-    def operand(vec_ok: bool) -> Operand:
+    def operand(op: Op) -> Operand:
+        if op.name == "prelu":
+            return Operand(names.take(("prelu_weight", "slope", "act_weight")), "one", "param")
         if shared and rng.random() < 0.1:
             return rng.choice(shared)
-        if vec_ok and len(shape) > 1 and not strided and rng.random() < 0.45:
+        if len(shape) > 1 and not strided and rng.random() < 0.45:
             made = Operand(names.take(_VEC_NAMES), "vec", "param" if rng.random() < 0.75 else "input")
         else:
             made = Operand(names.take(_FULL_NAMES), "full", "input")
@@ -223,9 +225,7 @@ def _draw(rng: random.Random, max_elements: int) -> Spec | None:
                 continue
             exact = exact and op.keeps_exact
             steps.append(
-                Step(
-                    op.name, _scalars(rng, op, names, named), tuple(operand(True) for _ in range(op.operands))
-                )
+                Step(op.name, _scalars(rng, op, names, named), tuple(operand(op) for _ in range(op.operands)))
             )
         return steps, exact
 
