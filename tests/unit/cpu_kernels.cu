@@ -63,7 +63,7 @@ __inline__ __device__ float warpReduceSum(float v) {
 }
 
 __inline__ __device__ float blockReduceSum(float v) {
-  static __shared__ float shared[32];
+  static __shared__ alignas(16) float shared[32];
   int lane = threadIdx.x % warpSize, wid = threadIdx.x / warpSize;
   v = warpReduceSum(v);
   if (lane == 0) shared[wid] = v;

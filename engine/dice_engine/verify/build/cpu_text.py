@@ -57,7 +57,9 @@ def cpu_text(source: DeviceSource) -> str:
                 )
     text = re.sub(r"\b(?:__noinline__|__volatile__)\b", lambda m: " " * len(m.group()), text)
     text = re.sub(r"\b(?:static\s+__shared__|__shared__\s+static)\b", "__shared__", text)
-    return _DYNAMIC_SHARED.sub(_dynamic_shared, text)
+    text = _DYNAMIC_SHARED.sub(_dynamic_shared, text)
+    # `static alignas(16) float x[4]` is no C++: the alignment must lead.
+    return re.sub(rf"\b__shared__(\s+)(alignas\s*{_PARENS})", r"\2\1__shared__", text)
 
 
 def _scoped(text: str, end: int, word: str) -> bool:
