@@ -211,6 +211,10 @@ class PreparedLaunch:
         if int(status) != 0:
             raise LaunchError(runtime_name(status.name), self._describe())
 
+    def point(self, index: int, address: int) -> None:
+        """Let the pointer parameter ``index`` be another address in the launches that follow."""
+        self._values[index].value = address
+
     def _describe(self) -> str:
         gx, gy, gz, bx, by, bz, shared = self._shape
         return (

@@ -14,6 +14,10 @@ class BuildError(Exception):
         self.log = log or message
 
 
+class NeedsToolkit(BuildError):
+    """The quick paths do not understand the source, but nvcc may: build the whole source with it."""
+
+
 class InfraError(Exception):
     """The machine cannot build or run (no compiler, no driver, full disk): never the source's fault."""
 

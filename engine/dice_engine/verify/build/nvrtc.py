@@ -21,7 +21,7 @@ from typing import Any
 from dice_engine.verify.build import cuda_driver
 from dice_engine.verify.build.cuda_driver import Function, KernelResources, LoadedCubin, PreparedLaunch
 from dice_engine.verify.build.device_source import DeviceSource
-from dice_engine.verify.build.interface import BuildError, Dim3, InfraError
+from dice_engine.verify.build.interface import BuildError, Dim3, InfraError, LaunchError, NeedsToolkit
 from dice_engine.verify.build.launch_args import pack
 
 Instance = tuple[str, tuple[str, ...]]
@@ -44,10 +44,6 @@ _MORE_STD = re.compile(r'namespace "std(::\w+)?" has no')
 _GIVES_CSTDINT = re.compile(r"iostream|fstream|sstream|string|memory|stdexcept|random|chrono|thread|mutex")
 _GIVES_ALL = re.compile(r"(?:torch|ATen|c10|caffe2|pybind11|thrust)/")
 _USES_CCCL = re.compile(r"#\s*include\s*[<\"](?:cooperative_groups|cub/|cuda/)")
-
-
-class NeedsToolkit(BuildError):
-    """NVRTC does not understand the source but nvcc may: it uses headers or host libraries that NVRTC lacks."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +117,11 @@ def include_paths() -> tuple[Path, ...]:
     cccl = [p / "cccl" for p in candidates if (p / "cccl/cuda/std").is_dir()]
     cccl += [p for p in candidates if (p / "cuda/std").is_dir()]
     return (_SHIM, *toolkit, *cccl[:1])
+
+
+def cuda_include() -> Path | None:
+    """The folder with cuda_runtime.h, of a toolkit or of NVIDIA's wheels."""
+    return next((path for path in include_paths()[1:] if (path / "cuda_fp16.h").is_file()), None)
 
 
 @functools.cache
@@ -303,6 +304,8 @@ class NvrtcModule:
 
     def function(self, kernel: str, template_args: tuple[str, ...] = ()) -> Function:
         """The loaded kernel; compiled now when it is new. Raises BuildError when it does not compile."""
+        if kernel not in self.source.kernels:
+            raise LaunchError("cudaErrorInvalidDeviceFunction", f"no kernel named {kernel} in the source")
         instance = (kernel, tuple(template_args))
         if instance not in self._functions:
             cubin = build_cubin(self.source, self._cubins[0].arch, [instance], self._flags)

@@ -1,0 +1,481 @@
+"""Host code by g++ against a precompiled header, its kernels launched through a table of function pointers.
+
+Two seconds instead of torch's minute: device code is another module's business (NVRTC or the CPU backend), the
+torch headers are parsed once and kept, and bindings are our own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import functools
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from dice_engine.verify.build.host_text import host_unit
+from dice_engine.verify.build.interface import BuildError, DeviceModule, InfraError, LaunchError, NeedsToolkit
+from dice_engine.verify.build.nvrtc import NvrtcModule, cuda_include
+from dice_engine.verify.build.process import run_compiler
+
+LaunchMode = Literal["run", "fail", "skip"]
+
+_SHIM = Path(__file__).parent / "host_shim"
+_MODES: dict[LaunchMode, int] = {"run": 0, "fail": 1, "skip": 2}
+_COMPILE_LIMIT_S = 120
+_HEADER_LIMIT_S = 300
+_KEEP_UNUSED_S = 7 * 24 * 3600
+_DEVICE_WORDS = re.compile(
+    r"dice_cannot_bind|[‘'\"](?:threadIdx|blockIdx|blockDim|gridDim|warpSize|__\w+|atomic\w+|py|nn|wmma|cg|cub|cute"
+    r"|thrust|cublas\w*|cudnn\w*|cufft\w*|curand\w*|optim|jit|autograd)[’'\"]"
+)
+"""Errors in names that our slim header or a host compiler lacks: nvcc with torch's whole header may know them."""
+
+
+class _Arg(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_int), ("kind", ctypes.c_char))
+
+
+class _Shape(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_size_t),
+        ("stream", ctypes.c_void_p),
+    )
+
+
+_Resolve = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
+_Launch = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(_Shape), ctypes.POINTER(_Arg), ctypes.c_int
+)
+_Symbol = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)
+)
+
+
+class _Table(ctypes.Structure):
+    """Mirrors dice::Table of host_shim/dice_host.h."""
+
+    _fields_ = (
+        ("resolve", _Resolve),
+        ("driver_launch", ctypes.c_void_p),
+        ("launch", _Launch),
+        ("symbol", _Symbol),
+        ("unpack", ctypes.c_void_p),
+        ("wrap", ctypes.c_void_p),
+        ("count", ctypes.c_longlong),
+        ("mode", ctypes.c_int),
+        ("pending", ctypes.c_int),
+    )
+
+
+class HostExtension:
+    """Compiled host functions as attributes. Launches go to ``module``; ``mode`` makes them fail or leaves them out."""
+
+    def __init__(
+        self,
+        library: Path,
+        name: str,
+        functions: Sequence[str],
+        module: DeviceModule,
+        templates: dict[str, tuple[str, ...]],
+        glue: ctypes.CDLL,
+    ) -> None:
+        self._templates = templates
+        self.module = module
+        self.functions = tuple(functions)
+        self.build_seconds = 0.0
+        self.log = ""
+        self._error: BaseException | None = None
+        self._table = _Table.in_dll(ctypes.CDLL(str(library)), "dice_table")
+        # ctypes callbacks live as long as someone holds them: the table's C side does not.
+        self._callbacks = (_Resolve(self._resolve), _Launch(self._launch), _Symbol(self._symbol))
+        self._table.resolve, self._table.launch, self._table.symbol = self._callbacks
+        self._table.unpack = ctypes.cast(glue.dice_unpack, ctypes.c_void_p)
+        self._table.wrap = ctypes.cast(glue.dice_wrap, ctypes.c_void_p)
+        if isinstance(module, NvrtcModule):
+            self._table.driver_launch = _driver_launch()
+        compiled = _import(library, name)
+        for function in functions:
+            setattr(self, function, self._caller(getattr(compiled, function)))
+
+    @property
+    def launch_count(self) -> int:
+        """Kernel launches since the build, counted where they pass."""
+        return int(self._table.count)
+
+    @property
+    def mode(self) -> LaunchMode:
+        return next(mode for mode, number in _MODES.items() if number == self._table.mode)
+
+    @mode.setter
+    def mode(self, mode: LaunchMode) -> None:
+        self._table.mode = _MODES[mode]
+
+    def synchronize(self) -> None:
+        """Wait for the launches; raises LaunchError when one failed."""
+        self.module.synchronize()
+
+    def _caller(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            self._error = None
+            try:
+                result = function(*args)
+            except RuntimeError:
+                if self._error is not None:
+                    raise self._error from None
+                raise
+            if self._error is not None:
+                raise self._error
+            pending, self._table.pending = self._table.pending, 0
+            if pending:
+                raise _launch_error(pending, f"{function.__name__} did not check its launch")
+            return result
+
+        call.__name__ = function.__name__
+        return call
+
+    def _template_args(self, kernel: str, signature: bytes) -> tuple[str, ...]:
+        return template_arguments(signature.decode(), self._templates.get(kernel, ()))
+
+    def _resolve(self, name: bytes, signature: bytes, shared: int) -> int:
+        try:
+            assert isinstance(self.module, NvrtcModule)
+            kernel = name.decode()
+            function = self.module.function(kernel, self._template_args(kernel, signature))
+            function.allow_shared(shared)
+            return int(function.handle)
+        except (
+            BaseException
+        ) as error:  # an exception cannot cross the C++ frames: it is raised again behind them
+            self._error = error
+            return 0
+
+    def _launch(self, name: bytes, signature: bytes, shape: Any, args: Any, count: int) -> int:
+        try:
+            kernel, at = name.decode(), shape.contents
+            values = [_plain(args[i]) for i in range(count)]
+            grid, block = tuple(at.grid), tuple(at.block)
+            self.module.launch(
+                kernel, self._template_args(kernel, signature), grid, block, int(at.shared), values
+            )
+            return 0
+        except BaseException as error:
+            self._error = error
+            return 719
+
+    def _symbol(self, name: bytes, address: Any, size: Any) -> int:
+        try:
+            find = getattr(self.module, "symbol", None)
+            if find is None:
+                raise NeedsToolkit(
+                    f"the {self.module.backend} backend cannot copy to the device variable {name.decode()}"
+                )
+            found, extent = find(name.decode())
+            address[0] = found
+            if size:
+                size[0] = extent
+            return 0
+        except BaseException as error:
+            self._error = error
+            return 13
+
+
+def template_arguments(signature: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The arguments of ``names`` in g++'s ``void k(T*) [with T = float; int N = 4; size_t = long unsigned int]``."""
+    match = re.search(r" \[with (.*)\]$", signature)
+    found: dict[str, str] = {}
+    for part in re.split(r"; (?=[\w: ]+ = )", match.group(1)) if match else ():
+        name, _, value = part.partition(" = ")
+        found[name.split()[-1]] = value.replace("{anonymous}::", "")
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise NeedsToolkit(
+            f"the template argument {missing[0]!r} of a launch cannot be read from {signature!r}"
+        )
+    return tuple(found[name] for name in names)
+
+
+def _plain(arg: Any) -> int | float:
+    """The value at an argument's address, for backends that take plain numbers."""
+    kind, size = arg.kind.decode(), arg.size
+    data = ctypes.string_at(arg.address, size)
+    if kind in ("p", "u", "b"):
+        return int.from_bytes(data, "little")
+    if kind == "i":
+        return int.from_bytes(data, "little", signed=True)
+    if kind == "f" and size in (4, 8):
+        return (ctypes.c_float if size == 4 else ctypes.c_double).from_buffer_copy(data).value
+    raise NeedsToolkit(f"a kernel takes a value of {size} bytes that this backend cannot pass")
+
+
+def _launch_error(number: int, where: str) -> LaunchError:
+    from dice_engine.verify.build.cuda_driver import driver, runtime_name
+
+    try:
+        name = runtime_name(driver().CUresult(number).name)
+    except (InfraError, ValueError):
+        name = {2: "cudaErrorMemoryAllocation", 9: "cudaErrorInvalidConfiguration"}.get(
+            number, "cudaErrorLaunchFailure"
+        )
+    return LaunchError(name, where)
+
+
+@functools.cache
+def _driver_launch() -> int:
+    """Address of the driver's cuLaunchKernel."""
+    return ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p).value or 0
+
+
+def build_host(
+    source: str,
+    functions: Sequence[str],
+    module: DeviceModule,
+    workdir: Path,
+    cache_dir: Path,
+    cpp_sources: str = "",
+) -> HostExtension:
+    """Compile the host side of ``source`` and bind ``functions``; kernels run through ``module``.
+
+    ``workdir`` is this build's own folder, ``cache_dir`` holds precompiled headers (0.5 GB a torch version) and may be
+    read-only once they exist. Raises BuildError, NeedsToolkit where nvcc may do better, or InfraError.
+    """
+    started = time.perf_counter()
+    toolchain = Toolchain.find(cpu=not isinstance(module, NvrtcModule))
+    kit = toolchain.prepare(cache_dir)
+    unit = host_unit(source, toolchain.cpu)
+    name = (
+        f"dice_ext_{hashlib.sha256(f'{source}{cpp_sources}'.encode()).hexdigest()[:16]}_{os.urandom(4).hex()}"
+    )
+    cpp = host_unit(cpp_sources, toolchain.cpu).text
+    text = _translation_unit(unit.text, cpp, functions, name)
+    (workdir / "host.cpp").write_text(text)
+    library = workdir / f"{name}.so"
+    command = [
+        *(toolchain.compiler, *toolchain.flags, "-shared", "-Wl,-Bsymbolic", "-fmax-errors=8"),
+        *(
+            "-I",
+            kit,
+            *toolchain.includes,
+            "-include",
+            "dice_pch.h",
+            "host.cpp",
+            "-o",
+            library,
+            *toolchain.libraries,
+        ),
+    ]
+    status, log = run_compiler(command, workdir, _COMPILE_LIMIT_S, "the host compiler")
+    log = clean_log(log, [workdir, kit, _SHIM])
+    if status != 0:
+        kind = NeedsToolkit if _DEVICE_WORDS.search(log) else BuildError
+        raise kind(_first_error(log), log)
+    extension = HostExtension(
+        library, name, functions, module, unit.kernels, _load_glue(str(kit / "dice_glue.so"))
+    )
+    extension.build_seconds, extension.log = time.perf_counter() - started, log
+    return extension
+
+
+def _translation_unit(host: str, cpp: str, functions: Sequence[str], name: str) -> str:
+    for function in functions:
+        if not re.fullmatch(r"[A-Za-z_]\w*", function):
+            raise BuildError(f"{function!r} is no function name")
+    wrappers = "\n".join(f"DICE_FUNCTION({function})" for function in functions)
+    methods = " ".join(f"DICE_METHOD({function})" for function in functions)
+    return f"""#line 1 "main.cpp"
+{cpp}
+#line 1 "kernel.cu"
+{host}
+#line 1 "bindings"
+dice::Table dice_table;
+{wrappers}
+static PyMethodDef dice_methods[] = {{{methods} {{nullptr, nullptr, 0, nullptr}}}};
+static PyModuleDef dice_module = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, dice_methods,
+                                   nullptr, nullptr, nullptr, nullptr}};
+PyMODINIT_FUNC __attribute__((visibility("default"))) PyInit_{name}() {{ return PyModule_Create(&dice_module); }}
+"""
+
+
+def _import(library: Path, name: str) -> Any:
+    loader = importlib.machinery.ExtensionFileLoader(name, str(library))
+    spec = importlib.util.spec_from_file_location(name, library, loader=loader)
+    if spec is None:
+        raise InfraError(f"cannot load {library}")
+    try:
+        module = importlib.util.module_from_spec(spec)
+        loader.exec_module(module)
+    except ImportError as error:
+        missing = re.search(r"undefined symbol: (\S+)", str(error))
+        raise BuildError(f"undefined symbol {missing.group(1)}" if missing else str(error)) from None
+    return module
+
+
+@functools.cache
+def _load_glue(path: str) -> ctypes.CDLL:
+    import torch  # noqa: F401  the glue is linked to its libraries
+
+    return ctypes.CDLL(path)
+
+
+def clean_log(log: str, folders: Sequence[Path]) -> str:
+    """The compiler's words without our folders' names and without its include chains."""
+    for folder in folders:
+        log = log.replace(f"{folder}/", "")
+    lines = [line for line in log.splitlines() if not re.match(r"(In file included from|\s+from) ", line)]
+    return "\n".join(lines).strip()
+
+
+def _first_error(log: str) -> str:
+    match = re.search(r"^.*\b(?:error|undefined reference)\b.*$", log, re.MULTILINE)
+    return match.group().strip() if match else "the host code does not compile"
+
+
+class Toolchain:
+    """g++ with torch's headers, and the headers precompiled. One for each kind of device."""
+
+    def __init__(self, cpu: bool) -> None:
+        import torch
+
+        root = Path(torch.__file__).parent
+        self.cpu = cpu
+        self.compiler = os.environ.get("CXX") or shutil.which("g++") or ""
+        if not self.compiler:
+            raise InfraError("no C++ compiler: install g++ (or set CXX)")
+        newer = "-std=c++20" in (root / "utils/cpp_extension.py").read_text()
+        self.flags = [
+            "-std=c++20" if newer else "-std=c++17",
+            *("-O1", "-fPIC", "-w", "-fvisibility=hidden", "-fdiagnostics-color=never"),
+            "-fno-gnu-unique",  # one copy of a kernel's stub for each extension, not one a process
+            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+            *(["-DDICE_CPU"] if cpu else []),
+        ]
+        folders = [_SHIM / "cpu"] if cpu else []
+        folders += [_SHIM, root / "include", root / "include/torch/csrc/api/include"]
+        folders.append(Path(sysconfig.get_paths()["include"]))
+        if not (folders[-1] / "Python.h").is_file():
+            raise InfraError(f"Python's headers are missing in {folders[-1]}: install python3-dev")
+        if not cpu:
+            cuda = cuda_include()
+            if cuda is None or not (cuda / "cuda_runtime.h").is_file():
+                raise InfraError(
+                    "CUDA's headers are missing: install the CUDA toolkit or nvidia-cuda-runtime"
+                )
+            folders.append(cuda)
+        self.includes = [part for folder in folders for part in ("-isystem", folder)]
+        self.libraries: list[str | Path] = ["-L", root / "lib", "-lc10", "-ltorch_cpu", "-ltorch"]
+        if not cpu:
+            self.libraries += ["-lc10_cuda", "-ltorch_cuda", *_cudart()]
+        version = subprocess.run(
+            [self.compiler, "--version"], capture_output=True, text=True, check=False
+        ).stdout.partition("\n")[0]
+        shim = sorted(path for path in _SHIM.rglob("*") if path.is_file())
+        stamps = [f"{path.name}:{path.stat().st_mtime_ns}" for path in (root / "version.py", *shim)]
+        facts = [
+            version,
+            torch.__version__,
+            str(root),
+            *map(str, self.flags),
+            *map(str, self.includes),
+            *stamps,
+        ]
+        self.key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+
+    @staticmethod
+    @functools.cache
+    def find(cpu: bool) -> Toolchain:
+        """This machine's toolchain. Raises InfraError, saying what to install."""
+        return Toolchain(cpu)
+
+    def prepare(self, cache_dir: Path) -> Path:
+        """The folder with the precompiled header and the glue; made now (about 40 s) when it is not there.
+
+        Made in a temporary folder and renamed when complete, so a killed build leaves nothing that is ever used.
+        """
+        folder = cache_dir / f"host-{self.key}"
+        if not folder.is_dir():
+            with _lock(cache_dir):
+                if not folder.is_dir():
+                    self._make(cache_dir, folder)
+        else:
+            _touch(folder)
+        return folder
+
+    def _make(self, cache_dir: Path, folder: Path) -> None:
+        _prune(cache_dir)
+        making = Path(tempfile.mkdtemp(prefix="making-", dir=cache_dir))
+        try:
+            shutil.copy(_SHIM / "dice_pch.h", making)
+            glue = [
+                self.compiler,
+                *self.flags,
+                "-shared",
+                *self.includes,
+                _SHIM / "glue.cpp",
+                "-o",
+                "dice_glue.so",
+            ]
+            header = [self.compiler, *self.flags, *self.includes, "-x", "c++-header", "dice_pch.h"]
+            for command in (
+                [*header, "-o", "dice_pch.h.gch"],
+                [*glue, *self.libraries, "-ltorch_python"],
+            ):
+                status, log = run_compiler(command, making, _HEADER_LIMIT_S, "precompiling torch's headers")
+                if status != 0:
+                    raise InfraError(
+                        f"torch's headers do not compile here: {_first_error(clean_log(log, []))}"
+                    )
+            making.rename(folder)
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+
+
+def _cudart() -> list[str | Path]:
+    """Link arguments for the CUDA runtime that torch itself uses."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            if re.search(r"/libcudart\.so[.\d]*$", line):
+                return [Path(line.split(maxsplit=5)[-1])]
+    return []
+
+
+@contextlib.contextmanager
+def _lock(cache_dir: Path) -> Iterator[None]:
+    """One process at a time makes headers; the kernel frees the lock when its holder dies."""
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = os.open(cache_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise InfraError(f"cannot write precompiled headers to {cache_dir}: {error.strerror}") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def _touch(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        os.utime(folder)
+
+
+def _prune(cache_dir: Path) -> None:
+    """Remove what killed builds left and headers unused for a week. Called under the lock."""
+    for folder in cache_dir.iterdir():
+        if not folder.is_dir() or not folder.name.startswith(("making-", "host-")):
+            continue
+        age = time.time() - folder.stat().st_mtime
+        if folder.name.startswith("making-") or age > _KEEP_UNUSED_S:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,48 @@
+"""Run a compiler as a killable process group."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from dice_engine.verify.build.interface import BuildError, InfraError
+
+
+def run_compiler(command: Sequence[str | Path], folder: Path, timeout: float, what: str) -> tuple[int, str]:
+    """Exit status and output of ``command`` run in ``folder``, which is also its place for temporary files.
+
+    Everything that it started is killed after ``timeout`` seconds (BuildError) and when this call is interrupted.
+    Raises InfraError when it does not start, is killed from outside or finds no room on the disk.
+    """
+    environment = {**os.environ, "TMPDIR": str(folder), "LC_ALL": "C", "CCACHE_DISABLE": "1"}
+    try:
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise InfraError(f"{command[0]} does not start: {error.strerror}") from None
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{what} did not finish in {timeout:.0f} s") from None
+    finally:
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    log = output.decode(errors="replace")
+    if process.returncode < 0 or "Killed signal terminated program" in log:
+        raise InfraError(f"{what} was killed from outside: too little memory?")
+    if "No space left on device" in log:
+        raise InfraError(f"no room on the disk under {folder}")
+    return process.returncode, log
