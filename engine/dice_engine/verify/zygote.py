@@ -93,6 +93,9 @@ class Zygote:
         environment["PYTHONPATH"] = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path if entry)
         # Threads of the numeric libraries would make the forks of this process unsafe.
         environment["OPENBLAS_NUM_THREADS"] = "1"
+        # Importing torch.utils.cpp_extension asks whether there is a GPU; asked of the driver, that would leave CUDA
+        # initialised in the zygote and broken in every fork.
+        environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "dice_engine.verify.zygote", str(theirs.fileno())],
