@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 the answer is no, 2 bad use or input. An error is one clea
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -28,33 +29,42 @@ _BENCHES = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        code = _dispatch(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader (``| head``) has seen enough; nothing may be flushed to it at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return code
+
+
+def _dispatch(arguments: list[str]) -> int:
     parser = _parser()
     if not arguments:
         parser.print_help()
         return 2
     command, rest = arguments[0], arguments[1:]
-    try:
-        if command == "holes":
-            from dice_engine.source.__main__ import main as holes
+    if command == "holes":
+        from dice_engine.source.__main__ import main as holes
 
-            return int(holes(rest) or 0)
-        if command == "suggest":
-            from dice_ls.suggest import main as suggest
+        return int(holes(rest) or 0)
+    if command == "suggest":
+        from dice_ls.suggest import main as suggest
 
-            return suggest(rest)
-        if command == "doctor":
-            from dice_ls.doctor import main as doctor
+        return suggest(rest)
+    if command == "doctor":
+        from dice_ls.doctor import main as doctor
 
-            return doctor(rest)
-        if command == "bench":
-            return _bench(rest)
-        if command in _MODULES:
-            module, prefix, _ = _MODULES[command]
-            return _run(command, module, prefix + rest)
-        parser.parse_args(arguments)
-    except KeyboardInterrupt:
-        return 130
+        return doctor(rest)
+    if command == "bench":
+        return _bench(rest)
+    if command in _MODULES:
+        module, prefix, _ = _MODULES[command]
+        return _run(command, module, prefix + rest)
+    parser.parse_args(arguments)
     return 2
 
 

@@ -28,7 +28,11 @@ class Workplace:
         self.workspace.mkdir()
         self.engine_folder = folder / "engine"
         self.engine_folder.mkdir()
-        self.environment = {"DICE_RUNTIME_DIR": str(runtime), "XDG_DATA_HOME": str(folder / "data")}
+        self.environment = {
+            "DICE_RUNTIME_DIR": str(runtime),
+            "XDG_DATA_HOME": str(folder / "data"),
+            "OMP_NUM_THREADS": "1",
+        }
         self.engine: subprocess.Popen[bytes] | None = None
         self.clients: list[Client] = []
 

@@ -167,6 +167,23 @@ async def test_suggest_refuses_places_without_a_hole(workplace: Workplace, sourc
     assert workplace.requests() == []
 
 
+def test_suggest_with_a_real_engine_that_writes_nonsense(
+    workplace: Workplace, source: Path, tiny_checkpoint: Path
+) -> None:
+    """Random weights: the engine process is started, decodes, judges, and the answer is an honest no."""
+    options = ("--checkpoint", str(tiny_checkpoint), "--device", "cpu", "-n", "2", "--json")
+    try:
+        result = suggest(workplace, str(source), *options)
+        assert result.returncode == 1, result.stderr
+        report = json.loads(result.stdout)
+        assert report["best"] is None and len(report["candidates"]) == 2
+        assert all(one["verdict"]["verdict"] != "infra_error" for one in report["candidates"]), report
+        bad = suggest(workplace, str(source), "--checkpoint", str(source.parent))
+        assert bad.returncode == 2 and len(bad.stderr.strip().splitlines()) == 1, bad.stderr
+    finally:
+        stop_engine(workplace)
+
+
 @pytest.mark.skipif(not NANO.exists(), reason="the embedded checkpoint is not in this tree")
 def test_suggest_with_the_embedded_model(workplace: Workplace, source: Path) -> None:
     """The whole thread: the real engine process decodes with nano, g++ builds, the judge compares."""
