@@ -113,23 +113,24 @@ def load_inline_core(spec: Spec, rng: random.Random, held_out: bool = False) -> 
     binding = _pick_binding(rng, core_style, function)
     scalar = rng.choice(("float", "float", "double"))
     writer = CoreWriter(spec, core_style, function, scalar)
-    quote = rng.choice(('"""', '"""', '"""', 'r"""', "'''"))
+    quote = '"""'
 
     def assignment(source: str) -> str:
         return f"{binding.source} = {quote}{source}{quote.lstrip('r')}"
 
-    core = assignment(writer.source())
     text = ref.head + "\n\n\n" + ref.rest
     load = _LOAD if rng.random() < 0.9 else "import torch.utils.cpp_extension"
     imports = ["import torch", *(["import torch.nn as nn"] if style.nn_import else []), load]
-    both = len(text) + len(core) < 2200 and rng.random() < 0.35
+    both = len(text) + len(writer.source()) < 2200 and rng.random() < 0.35
     replaces = not both and not held_out and rng.random() < 0.25
     before = existing_source(spec, rng, function, scalar) if replaces else None
     pytorch = text if before is not None else None
     if before is not None:
+        quote = rng.choice(('"""', '"""', 'r"""', "'''"))
         text = assignment(before)
     elif both:
         text = ref.head + "\n\n\n" + _statements_apart(ref.rest)
+    core = assignment(writer.source())
     prefix = f'"""{_title(spec, rng)}"""\n\n' if rng.random() < 0.15 else ""
     if both:
         prefix += "\n".join([*ref.imports, load]) + "\n\n\n" + ref.model + "\n\n\n"
