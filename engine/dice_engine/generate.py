@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dice_engine.prompts import CoreRequest, PromptError, core_request
+from dice_engine.runtime import share_cores
 
 if TYPE_CHECKING:
     from dice_engine.engine import Candidate
@@ -25,6 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         request = read_infill(options.infill) if options.infill else read_reference(options.reference)
         # After the input is known to be good: torch takes seconds to import.
+        share_cores()
         from dice_engine.decode.blocks import DecodeError
         from dice_engine.engine import Engine
         from dice_engine.model.config import CheckpointError

@@ -70,6 +70,14 @@ def log_path() -> Path:
     return socket_dir() / "engine.log"
 
 
+def share_cores() -> None:
+    """Let the threads of torch sleep while they wait for each other; to be called before torch is imported.
+
+    They spin by default, and next to a compiler that wants the same two cores decoding then takes eight times as long.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
 def write_token(port: int) -> str:
     token = secrets.token_hex(32)
     path = token_path()

@@ -12,7 +12,7 @@ import sys
 from dataclasses import asdict
 
 from dice_engine.client import EngineClient
-from dice_engine.runtime import EngineError, lock, prepare_dir, socket_dir
+from dice_engine.runtime import EngineError, lock, prepare_dir, share_cores, socket_dir
 from dice_engine.serving import Service
 
 IDLE_SECONDS = 900.0
@@ -33,6 +33,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    share_cores()
     prepare_dir()
     with lock("engine.lock", wait=False) as held:
         if not held:
