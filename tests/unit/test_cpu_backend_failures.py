@@ -212,6 +212,21 @@ def test_libraries_without_a_cpu_form_are_named(tmp_path: Path, text: str, libra
         build(f"__global__ void k(float* x) {{\n  {text}\n}}\n", tmp_path)
 
 
+def test_the_precompiled_shim_is_made_once_and_missed_by_nobody(tmp_path: Path) -> None:
+    source = "__global__ void k(float* x) { x[threadIdx.x] += 1; }\n"
+    cache = tmp_path / "cache"
+    for folder in ("first", "second"):
+        module = build_cpu(split(source), tmp_path / folder, cache_dir=cache)
+        x = np.zeros(4, np.float32)
+        launch(module, "k", 4, x)
+        assert list(x) == [1, 1, 1, 1]
+    (made,) = cache.iterdir()
+    assert (made / "dice_cpu.h.gch").exists()
+    unusable = tmp_path / "file"
+    unusable.write_text("")
+    build_cpu(split(source), tmp_path / "third", cache_dir=unusable)
+
+
 def test_no_compiler_is_the_machines_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InfraError, match="install g\\+\\+"):

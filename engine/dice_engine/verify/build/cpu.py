@@ -12,21 +12,21 @@ import hashlib
 import math
 import re
 import shutil
-import subprocess
 import time
 import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from dice_engine.verify.build.cpu_header import SHIM, shim_options
 from dice_engine.verify.build.cpu_text import cpu_text, waiting_names
 from dice_engine.verify.build.device_source import DeviceSource
 from dice_engine.verify.build.interface import BuildError, Dim3, InfraError, LaunchError
+from dice_engine.verify.build.process import run_compiler
 
 Instantiation = tuple[str, tuple[str, ...]]
 Order = Literal["forward", "reverse", "shuffled"]
 
-SHIM = Path(__file__).parent / "cpu_shim"
 MAX_SHARED = 227 * 1024
 """Bytes of dynamic shared memory a block may ask for: the largest of today's GPUs."""
 _FLAGS = (
@@ -34,7 +34,6 @@ _FLAGS = (
     "-O2",
     "-w",
     "-fPIC",
-    "-shared",
     "-fvisibility=hidden",
     "-fno-strict-aliasing",  # float4 loads from float pointers are everyday CUDA
     "-fwrapv",
@@ -43,9 +42,8 @@ _FLAGS = (
     "-fno-plt",
     "-fdiagnostics-color=never",
     "-fmax-errors=8",
-    "-Wl,-z,defs",
-    "-Wl,-Bsymbolic",
 )
+_LINK_FLAGS = ("-shared", "-Wl,-z,defs", "-Wl,-Bsymbolic")
 _COMPILE_LIMIT_S = 120
 _ORDERS: dict[Order, int] = {"forward": 0, "reverse": 1, "shuffled": 2}
 _FAILURES = {
@@ -74,7 +72,9 @@ class CpuModule:
 
     backend = "cpu"
 
-    def __init__(self, source: DeviceSource, workdir: Path, compiler: str) -> None:
+    def __init__(
+        self, source: DeviceSource, workdir: Path, compiler: str, cache_dir: Path | None = None
+    ) -> None:
         self.build_seconds = 0.0
         self.log = ""
         self._source = source
@@ -82,6 +82,7 @@ class CpuModule:
         self._waiting = waiting_names(source)
         self._workdir = workdir
         self._compiler = compiler
+        self._cache_dir = cache_dir
         self._launchers: dict[Instantiation, tuple[Path, str]] = {}
         self._libraries: dict[Path, ctypes.CDLL] = {}
         self._order: tuple[int, int] = (0, 0)
@@ -154,32 +155,19 @@ class CpuModule:
         try:
             self._workdir.mkdir(parents=True, exist_ok=True)
             code.write_text(unit)
-            command = [self._compiler, *_FLAGS, f"-I{SHIM}", str(code), "-o", str(partial)]
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_COMPILE_LIMIT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            partial.unlink(missing_ok=True)
-            raise BuildError(f"g++ needed more than {_COMPILE_LIMIT_S} s for this source") from None
         except OSError as error:
             raise InfraError(f"cannot build in {self._workdir}: {error.strerror}") from error
-        if done.returncode:
+        shim = shim_options(self._compiler, _FLAGS, self._cache_dir)
+        command = [self._compiler, *_FLAGS, *_LINK_FLAGS, *shim, code.resolve(), "-o", partial.resolve()]
+        try:
+            status, output = run_compiler(command, self._workdir, _COMPILE_LIMIT_S, "g++")
+            if status:
+                log = clean_log(output, self._workdir)
+                lines = [line for line in log.splitlines() if "error" in line or "undefined" in line]
+                raise BuildError(lines[0] if lines else "g++ failed", log)
+            partial.replace(library)
+        finally:
             partial.unlink(missing_ok=True)
-            log = clean_log(done.stderr, self._workdir)
-            if done.returncode < 0 or "No space left on device" in log or "Killed signal" in log:
-                raise InfraError(
-                    f"g++ did not finish: {log.strip().splitlines()[-1] if log.strip() else 'killed'}"
-                )
-            first = next(
-                (line for line in log.splitlines() if "error" in line or "undefined" in line), "g++ failed"
-            )
-            raise BuildError(first, log)
-        partial.replace(library)
 
     def _load(self, library: Path) -> ctypes.CDLL:
         if library not in self._libraries:
@@ -193,16 +181,22 @@ class CpuModule:
         return self._libraries[library]
 
 
-def build_cpu(source: DeviceSource, workdir: Path, instantiations: Iterable[Instantiation] = ()) -> CpuModule:
+def build_cpu(
+    source: DeviceSource,
+    workdir: Path,
+    instantiations: Iterable[Instantiation] = (),
+    cache_dir: Path | None = None,
+) -> CpuModule:
     """Build kernels of ``source`` in ``workdir`` (made if missing; its files must outlive the module).
 
     Without ``instantiations``: every kernel that is no template, and the explicit instantiations of those that are.
+    ``cache_dir`` keeps the precompiled shim between builds.
     Raises BuildError when the source does not compile, InfraError when there is no g++.
     """
     compiler = shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
     if compiler is None:
         raise InfraError("no C++ compiler found for the CPU backend: install g++ (Debian: apt install g++)")
-    module = CpuModule(source, workdir, compiler)
+    module = CpuModule(source, workdir, compiler, cache_dir)
     wanted = list(dict.fromkeys(instantiations))
     if not wanted:
         for name, decl in source.kernels.items():
@@ -239,11 +233,8 @@ def clean_log(log: str, workdir: Path) -> str:
     """The compiler's words without our paths and without the shim's own lines around an error."""
     log = log.replace(f"{SHIM}/", "cuda/").replace(f"{workdir.resolve()}/", "").replace(f"{workdir}/", "")
     log = re.sub(r"cpu-[0-9a-f]{24}\S*?\.cpp(:\d+)*:? ?", "", log)
-    log = re.sub(r"/(?:tmp|var/tmp)/cc\w+\.o: in function `[^']*':\n?", "", log)
-    log = re.sub(r"(?:/usr/bin/ld: )?/(?:tmp|var/tmp)/cc\w+\.o:(?:\S*: )?", "", log)
-    kept = [
-        line
-        for line in log.splitlines()
-        if not line.startswith(("In file included", "                 from", "collect2:"))
-    ]
+    log = re.sub(r"(?:\S*/ld: )?(?:\S*/)?cc\w+\.o:(?: in function `[^']*':\n|\S*: )", "", log)
+    log = re.sub(r"^\(\.text\S*\): ", "error: ", log, flags=re.MULTILINE)
+    noise = ("In file included", "                 from", "collect2:")
+    kept = dict.fromkeys(line for line in log.splitlines() if not line.startswith(noise))
     return "\n".join(kept) + "\n" if kept else ""
