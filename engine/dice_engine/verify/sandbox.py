@@ -78,10 +78,10 @@ def apply_limits(limits: Limits, cuda: bool) -> None:
         _limit(resource.RLIMIT_AS, limits.memory_bytes)
 
 
-def enter_namespaces() -> bool:
-    """Move to fresh user, network, IPC, mount and (for children) PID namespaces. False where that is refused."""
+def enter_namespaces(pids: bool = True) -> bool:
+    """Move to fresh user, network, IPC, mount and (``pids``, for children) PID namespaces. False where refused."""
     uid, gid = os.getuid(), os.getgid()
-    flags = _CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWIPC | _CLONE_NEWNS | _CLONE_NEWPID
+    flags = _CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWIPC | _CLONE_NEWNS | (_CLONE_NEWPID if pids else 0)
     if platform.system() != "Linux" or _libc().unshare(flags) != 0:
         return False
     with contextlib.suppress(OSError):

@@ -256,11 +256,12 @@ def _become_runner(request: dict[str, Any], handle: int, zygote: int) -> None:
         kept = sandbox.environment(folder)
         os.environ.clear()
         os.environ.update(kept)
-        if sandbox.enter_namespaces():
-            _become_keeper()
         cuda = bool(request["cuda"])
+        # The CUDA driver starts neither in a PID namespace of its own nor without writing to its /proc.
+        if sandbox.enter_namespaces(pids=not cuda) and not cuda:
+            _become_keeper()
         sandbox.apply_limits(sandbox.Limits(*request["limits"]), cuda)
-        sandbox.restrict_writes([folder, Path("/dev")])
+        sandbox.restrict_writes([folder, Path("/dev"), *([Path("/proc")] if cuda else [])])
         sandbox.drop_privileges()
 
         from dice_engine.verify import runner
