@@ -28,6 +28,9 @@ def main(argv: list[str] | None = None) -> int:
         "--kernel", metavar="NAME", help="the kernel of a .cu file (default: the only one that differs)"
     )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument(
+        "--baseline", choices=("eager", "compile", "both"), default="eager", help="what to time against"
+    )
     parser.add_argument("--no-cache", action="store_true", help="judge again, whatever is known")
     parser.add_argument("--json", action="store_true", help="print the verdict as one JSON object")
     options = parser.parse_args(argv)
@@ -44,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
 
     try:
         cache = None if options.no_cache else VerdictCache()
-        with VerifySession(options.device, cache=cache) as session:
+        with VerifySession(options.device, cache=cache, baseline=options.baseline) as session:
             if options.reference.suffix == ".py":
                 verdict = session.verify_module(reference, candidate)
             else:

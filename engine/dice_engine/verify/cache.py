@@ -86,19 +86,6 @@ def tools() -> dict[str, str]:
     }
 
 
-@functools.cache
-def gpu_identity(index: int) -> str:
-    """UUID and driver of a GPU."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        return f"{pynvml.nvmlDeviceGetUUID(handle)} {pynvml.nvmlSystemGetDriverVersion()}"
-    except Exception:
-        return f"{torch.cuda.get_device_name(index)} {torch.version.cuda}"
-
-
 def _version(program: str, option: str) -> str:
     path = shutil.which(program)
     if path is None:

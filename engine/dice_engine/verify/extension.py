@@ -15,13 +15,20 @@ from typing import Any
 import torch
 
 from dice_engine.source.host import HostProgram
-from dice_engine.source.host_values import Device, Dtype, Unsupported
+from dice_engine.source.host_values import Device, Dtype
 from dice_engine.verify.build import device_source
 from dice_engine.verify.build.cpu import CpuModule, Order, build_cpu
+from dice_engine.verify.build.host import HostExtension, build_host
 from dice_engine.verify.build.interface import BuildError, DeviceModule
-from dice_engine.verify.torch_runtime import LaunchPath, TorchRuntime
+from dice_engine.verify.build.nvrtc import TORCH_FLAGS, build_nvrtc
+from dice_engine.verify.replay import Replays
+from dice_engine.verify.torch_runtime import LaunchMode, LaunchPath, TorchRuntime
 
 _BINDING = re.compile(r"\bm\s*\.\s*def\s*\(\s*\"(\w+)\"\s*,\s*&?\s*([\w:]+)")
+
+
+class NeedsHost(Exception):
+    """The host code must be compiled, and the headers for that are not made yet. The message says why."""
 
 
 class Toolchain:
@@ -30,7 +37,11 @@ class Toolchain:
     def __init__(self, device: torch.device, folder: Path):
         self.device = device
         self.folder = folder
+        self.headers: Path | None = None
+        """Where torch's precompiled headers lie; host code can be compiled only where the judge has made them."""
         self.launches = LaunchPath()
+        self.replaying = False
+        """Whether interpreted calls run from notes (under the clock)."""
         self.extensions: list[Extension] = []
         self.modules: list[DeviceModule] = []
         self._count = 0
@@ -44,8 +55,6 @@ class Toolchain:
         """Compile the device part of ``source``. Raises BuildError or InfraError."""
         parts = device_source.split(source)
         if self.device.type == "cuda":
-            from dice_engine.verify.build.nvrtc import build_nvrtc
-
             module: DeviceModule = build_nvrtc(parts, instantiations, extra_flags=flags)
             self.modules.append(module)
             return module
@@ -64,6 +73,25 @@ class Toolchain:
         folder = self.folder / f"build{self._count}"
         folder.mkdir()
         return folder
+
+    def begin(self, mode: LaunchMode) -> None:
+        """Start counting launches; ``mode`` says what becomes of them until ``end``."""
+        self.launches.mode, self.launches.count = mode, 0
+        self.replaying = False
+        for extension in self.extensions:
+            if extension.compiled is not None:
+                extension.compiled.mode = mode
+                extension.counted = extension.compiled.launch_count
+
+    def end(self) -> int:
+        """Launches since ``begin``; they run again."""
+        count = self.launches.count
+        for extension in self.extensions:
+            if extension.compiled is not None:
+                extension.compiled.mode = "run"
+                count += extension.compiled.launch_count - extension.counted
+        self.launches.mode = "run"
+        return count
 
     def load_inline(
         self,
@@ -133,63 +161,80 @@ class Extension:
             raise BuildError(
                 f"extension {name!r} binds no function: give functions=[...] or a PYBIND11_MODULE"
             )
-        self._device = toolchain.build_device(cuda)
-        self._compiled: Any = None
-        self.why_compiled = ""
-        try:
-            self._program = HostProgram(source)
-            self._runtime = TorchRuntime(self._device, toolchain.launches, toolchain.device)
-            missing = [
-                cpp_name for cpp_name in self._bound.values() if cpp_name not in self._program.functions
-            ]
-            if missing:
-                raise Unsupported(f"no body found for {missing[0]!r}")
-        except Unsupported as reason:
-            self.compile_host(str(reason))
+        self.device = toolchain.build_device(cuda, flags=nvrtc_flags(cuda_flags))
+        self.compiled: HostExtension | None = None
+        self.counted = 0
+        self.replays: Replays | None = None
+        self._program = HostProgram(source)
+        self._runtime = TorchRuntime(self.device, toolchain.launches, toolchain.device)
+        missing = [function for function in self._bound.values() if function not in self._program.functions]
+        if missing:
+            self.compile_host(f"no body found for {missing[0]!r}")
         for python_name in self._bound:
             setattr(self, python_name, self._caller(python_name))
 
     @property
     def backend(self) -> str:
-        return f"{self._device.backend}+host" if self._compiled is not None else self._device.backend
+        return f"{self.device.backend}+host" if self.compiled is not None else self.device.backend
 
     @property
     def build_seconds(self) -> float:
-        return self._device.build_seconds + (
-            self._compiled.build_seconds if self._compiled is not None else 0.0
-        )
+        return self.device.build_seconds + (self.compiled.build_seconds if self.compiled is not None else 0.0)
 
     @property
     def log(self) -> str:
-        return self._device.log
-
-    @property
-    def interpreted(self) -> bool:
-        return self._compiled is None
+        return self.device.log
 
     def synchronize(self) -> None:
-        self._device.synchronize()
+        """Wait for its launches; LaunchError when one failed."""
+        self.device.synchronize()
 
     def compile_host(self, reason: str) -> None:
         """Build the host side with g++, for code that the interpreter does not understand (``reason``)."""
-        self.why_compiled = reason
-        raise BuildError(f"the host code of {self.__name__!r} cannot be run: {reason}")
+        tools = self._toolchain
+        if tools.headers is None:
+            raise NeedsHost(reason)
+        functions = list(self._bound.values())
+        self.compiled = build_host(
+            self._cuda, functions, self.device, tools.new_folder(), tools.headers, cpp_sources=self._cpp
+        )
+
+    def replay(self) -> None:
+        """Be ready to run interpreted calls from notes (see ``replay``): for the clock."""
+        if self.compiled is None and self.replays is None:
+            self.replays = Replays(self._program.call, self._runtime)
 
     def _caller(self, python_name: str) -> Callable[..., Any]:
         cpp_name = self._bound[python_name]
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if kwargs:
-                declared = [param.name for param in self._program.functions[cpp_name].params]
-                unknown = [key for key in kwargs if key not in declared]
-                if unknown:
-                    raise TypeError(f"{python_name}() got an unexpected keyword argument {unknown[0]!r}")
-                args = (*args, *[kwargs[name] for name in declared[len(args) :] if name in kwargs])
-            result = self._program.call(cpp_name, list(args), self._runtime)
-            return _to_python(result)
+                args = self._positional(python_name, args, kwargs)
+            if self.compiled is not None:
+                return getattr(self.compiled, cpp_name)(*args)
+            if self.replays is not None and self._toolchain.replaying:
+                return _to_python(self.replays(cpp_name, list(args)))
+            return _to_python(self._program.call(cpp_name, list(args), self._runtime))
 
         call.__name__ = python_name
         return call
+
+    def _positional(self, python_name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        function = self._program.functions.get(self._bound[python_name])
+        names = [param.name for param in function.params] if function is not None else []
+        unknown = [key for key in kwargs if key not in names[len(args) :]]
+        if unknown:
+            raise TypeError(f"{python_name}() got an unexpected keyword argument {unknown[0]!r}")
+        return (*args, *[kwargs[name] for name in names[len(args) :] if name in kwargs])
+
+
+def nvrtc_flags(flags: Sequence[str]) -> list[str]:
+    """The device compiler's flags among a user's ``extra_cuda_cflags``, with what torch's own builds define."""
+    kept = [
+        flag for flag in flags if re.fullmatch(r"-D\w+(=[\w.]+)?|--?use_fast_math|--?maxrregcount=\d+", flag)
+    ]
+    fast = ["--use_fast_math" if flag.endswith("use_fast_math") else flag for flag in kept]
+    return [*TORCH_FLAGS, *fast]
 
 
 def _to_python(value: Any) -> Any:

@@ -322,14 +322,17 @@ def copy_bandwidth() -> float:
     with contextlib.suppress(OSError, ValueError):
         known = {str(k): float(v) for k, v in json.loads(path.read_text()).items()}
     if key not in known:
-        known[key] = _measure_copies(torch)
+        known[key] = copy_rate()
         temporary = path.with_suffix(f".{os.getpid()}")
         temporary.write_text(json.dumps(known))
         temporary.replace(path)
     return known[key]
 
 
-def _measure_copies(torch: Any) -> float:
+def copy_rate() -> float:
+    """What ``copy_bandwidth`` measures, measured now and remembered nowhere."""
+    import torch
+
     size = min(1 << 30, torch.cuda.mem_get_info()[0] // 4)
     source = torch.empty(size, dtype=torch.int8, device="cuda")
     target = torch.empty_like(source)

@@ -14,6 +14,7 @@ from dice_engine.source.plans import buffer_ctype, instantiations, run_plan
 from dice_engine.verify.extension import Toolchain
 from dice_engine.verify.memory import Arena
 from dice_engine.verify.program import ProgramError, RunOptions, RunResult
+from dice_engine.verify.replay import Recording
 from dice_engine.verify.torch_runtime import TorchRuntime, element_dtype
 
 
@@ -29,7 +30,7 @@ class KernelProgram:
 
     def run(self, case: dict[str, Any], options: RunOptions) -> RunResult:
         """One run of the plan. ``case``: template, sizes, scalars, and the contents of each buffer by name."""
-        plan, launches = self.plan, self.toolchain.launches
+        plan, launched = self.plan, 0
         arena = Arena(self.toolchain.device, case["seed"])
         buffers: dict[str, torch.Tensor] = {
             name: arena.like(contents, name) for name, contents in case["buffers"].items()
@@ -38,7 +39,7 @@ class KernelProgram:
             buffer.name: Pointer(buffers[buffer.name], 0, buffer_ctype(plan, buffer, case["template"]))
             for buffer in plan.buffers
         }
-        launches.mode, launches.count = options.launches, 0
+        self.toolchain.begin(options.launches)
         self.toolchain.set_order(options.order)
         started = time.perf_counter()
         try:
@@ -49,7 +50,7 @@ class KernelProgram:
         except ExpressionError as error:
             raise ProgramError("no_plan", str(error)) from error
         finally:
-            launches.mode = "run"
+            launched = self.toolchain.end()
         seconds = time.perf_counter() - started
         written = [buffer.name for buffer in plan.buffers if buffer.role in ("out", "inout")]
         mutated = [
@@ -60,11 +61,46 @@ class KernelProgram:
         ]
         return RunResult(
             outputs={name: buffers[name].cpu() for name in written},
-            launches=launches.count,
+            launches=launched,
             damage=arena.damage(),
             mutated=mutated,
             seconds=seconds,
         )
+
+    def prepare_timing(self, case: dict[str, Any]) -> None:
+        """Buffers of the measuring size on the device, and the launches of one run noted for replay."""
+        device = self.toolchain.device
+        self._pristine = {name: contents.to(device) for name, contents in case["buffers"].items()}
+        self._buffers = {name: contents.clone() for name, contents in self._pristine.items()}
+        pointers = {
+            buffer.name: Pointer(
+                self._buffers[buffer.name], 0, buffer_ctype(self.plan, buffer, case["template"])
+            )
+            for buffer in self.plan.buffers
+        }
+        self._order = list(self._buffers.values())
+        recording = Recording(self.runtime, self._order)
+        run_plan(
+            self.program, self.plan, case["sizes"], case["template"], pointers, case["scalars"], recording
+        )
+        self.module.synchronize()
+        if recording.broken:
+            raise ProgramError("no_plan", "the wrapper's launches depend on what the buffers hold")
+        self._again = recording.finish(None)
+
+    def call(self) -> None:
+        """One run under the clock."""
+        self._again(self._order)
+
+    def restore(self) -> None:
+        """The buffers as they were before the first run."""
+        for buffer in self.plan.buffers:
+            if buffer.role != "in":
+                self._buffers[buffer.name].copy_(self._pristine[buffer.name])
+
+    def outputs(self) -> dict[str, torch.Tensor]:
+        """What the last run left."""
+        return {b.name: self._buffers[b.name].cpu() for b in self.plan.buffers if b.role in ("out", "inout")}
 
 
 def plan_from_message(message: dict[str, Any]) -> Plan:

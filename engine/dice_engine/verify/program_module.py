@@ -17,7 +17,7 @@ from torch.utils import cpp_extension
 
 from dice_engine.source.host_values import HostError, Unsupported
 from dice_engine.verify.build.interface import BuildError, InfraError
-from dice_engine.verify.extension import Toolchain
+from dice_engine.verify.extension import NeedsHost, Toolchain
 from dice_engine.verify.judge.dynamic import Identities, disarm
 from dice_engine.verify.memory import Arena
 from dice_engine.verify.program import ProgramError, RunOptions, RunResult, explain
@@ -129,20 +129,54 @@ class ModuleProgram:
 
     def run(self, inputs: list[Any], options: RunOptions, seed: int) -> RunResult:
         """One forward pass on fresh copies of ``inputs``."""
-        launches = self.toolchain.launches
         try:
             return self._run(inputs, options, seed)
         except Unsupported as reason:
-            for extension in self.toolchain.extensions:
-                if extension.interpreted:
-                    extension.compile_host(str(reason))
+            self._compile_hosts(str(reason))
             return self._run(inputs, options, seed)
         finally:
-            launches.mode = "run"
+            self.toolchain.end()
+
+    def _compile_hosts(self, reason: str) -> None:
+        for extension in self.toolchain.extensions:
+            if extension.compiled is None:
+                extension.compile_host(reason)
+
+    def prepare_timing(self, input_sets: list[list[Any]], compiled: bool) -> None:
+        """Keep the input sets on the device; ``compiled``: time ``torch.compile`` of the module."""
+        self._sets = [[_on(value, self.device) for value in values] for values in input_sets]
+        self._timed: Any = self._model()
+        if compiled:
+            import torch._inductor.config as inductor
+
+            inductor.compile_threads = 1
+            self._timed = torch.compile(self._timed)
+        for extension in self.toolchain.extensions:
+            extension.replay()
+
+    def choose(self, which: int) -> None:
+        """The input set of the timed calls that follow."""
+        self._which = which
+        self.toolchain.replaying = True
+
+    def restore(self) -> None:
+        """Fresh copies of the inputs at new addresses, and the seed that the checked runs had."""
+        self._given = [
+            value.clone() if isinstance(value, torch.Tensor) else value for value in self._sets[self._which]
+        ]
+        _seed(self._which)
+
+    def call(self) -> None:
+        """One forward pass under the clock."""
+        with torch.no_grad():
+            self._result = self._timed(*self._given)
+
+    def outputs(self) -> Any:
+        """What the last call returned."""
+        return self._plain(self._result, "output", [])
 
     def _run(self, inputs: list[Any], options: RunOptions, seed: int) -> RunResult:
-        launches = self.toolchain.launches
-        launches.mode, launches.count = options.launches, 0
+        self.toolchain.begin(options.launches)
         self.toolchain.set_order(options.order)
         model = self._double() if options.double else self._model()
         arena = Arena(self.device, seed) if options.trace and not options.double else None
@@ -158,6 +192,7 @@ class ModuleProgram:
             outputs = self._guarded(lambda: model(*given), "forward")
         self._synchronize()
         seconds = time.perf_counter() - started
+        launched = self.toolchain.end()
         mutated = [
             f"input {index}"
             for index, (old, new) in enumerate(zip(before, given, strict=True))
@@ -168,7 +203,7 @@ class ModuleProgram:
         self._shapes = [list(t.shape) for t in _tensors(plain)]
         return RunResult(
             outputs=plain,
-            launches=launches.count,
+            launches=launched,
             damage=arena.damage() if arena is not None else None,
             mutated=mutated,
             ops=dict(watch.ops) if watch is not None else {},
@@ -260,7 +295,7 @@ class ModuleProgram:
             return action()
         except BuildError as error:
             raise ProgramError("build_error", str(error), error.log) from error
-        except (InfraError, Unsupported, ProgramError):
+        except (InfraError, Unsupported, ProgramError, NeedsHost):
             raise
         except HostError as error:
             raise ProgramError("host_error", f"{doing}: {error}") from error

@@ -11,7 +11,8 @@ import torch
 
 from dice_engine.source.host_values import HostError, Unsupported
 from dice_engine.verify.build.interface import BuildError, InfraError, LaunchError
-from dice_engine.verify.extension import Toolchain
+from dice_engine.verify.extension import NeedsHost, Toolchain
+from dice_engine.verify.gpu import GpuClock, copy_rate
 from dice_engine.verify.program import ProgramError, RunOptions
 from dice_engine.verify.program_kernel import KernelProgram, plan_from_message
 from dice_engine.verify.program_module import ModuleProgram
@@ -41,6 +42,7 @@ class Runner:
         self._toolchain = Toolchain(device, folder)
         self._module: ModuleProgram | None = None
         self._kernel: KernelProgram | None = None
+        self._clock: Any = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """One reply: ``{"value": ...}`` or ``{"error": {kind, message, log}}``."""
@@ -52,6 +54,8 @@ class Runner:
             return {"value": action(**request)}
         except ProgramError as error:
             return _error(error.kind, str(error), error.log)
+        except NeedsHost as error:
+            return _error("needs_host", str(error))
         except BuildError as error:
             return _error("build_error", str(error), error.log)
         except LaunchError as error:
@@ -69,7 +73,11 @@ class Runner:
 
     # -- modules
 
-    def load_module(self, text: str, role: str, class_name: str, tripwire: str | None) -> dict[str, Any]:
+    def load_module(
+        self, text: str, role: str, class_name: str, tripwire: str | None, headers: str | None, clock: bool
+    ) -> dict[str, Any]:
+        self._toolchain.headers = Path(headers) if headers else None
+        self._start_clock(clock)
         self._module = ModuleProgram(text, role, class_name, tripwire, self._toolchain)
         return self._build_info()
 
@@ -100,7 +108,8 @@ class Runner:
 
     # -- kernels
 
-    def load_kernel(self, text: str, plan: dict[str, Any]) -> dict[str, Any]:
+    def load_kernel(self, text: str, plan: dict[str, Any], clock: bool) -> dict[str, Any]:
+        self._start_clock(clock)
         self._kernel = KernelProgram(text, plan_from_message(plan), self._toolchain)
         module = self._kernel.module
         return {"backend": module.backend, "seconds": module.build_seconds, "log": module.log[-8000:]}
@@ -109,6 +118,40 @@ class Runner:
         if self._kernel is None:
             raise ProgramError("infra_error", "no kernel is loaded")
         return _fields(self._kernel.run(case, RunOptions.from_message(options)))
+
+    # -- the clock
+
+    def prepare_module_timing(self, input_sets: list[list[Any]], compiled: bool) -> None:
+        self._the_module().prepare_timing(input_sets, compiled)
+
+    def prepare_kernel_timing(self, case: dict[str, Any]) -> None:
+        if self._kernel is None:
+            raise ProgramError("infra_error", "no kernel is loaded")
+        self._kernel.prepare_timing(case)
+
+    def time(self, which: int, calls: int, outputs: bool, warm: bool) -> dict[str, Any]:
+        """Times of ``calls`` calls on input set ``which``, milliseconds."""
+        program: Any = self._module or self._kernel
+        if self._module is not None:
+            self._module.choose(which)
+        if warm:
+            self._clock.warm_up(program.call, program.restore)
+        timing = self._clock.measure(program.call, program.restore, calls)
+        return {
+            "ms": timing.ms,
+            "escaped": timing.escaped,
+            "consistent": timing.consistent,
+            "outputs": program.outputs() if outputs else None,
+        }
+
+    def bandwidth(self) -> float:
+        """Bytes a second that a copy on this GPU reads and writes."""
+        return copy_rate()
+
+    def _start_clock(self, wanted: bool) -> None:
+        # Before any code under test runs: the clock keeps torch's own functions.
+        if wanted and self._clock is None:
+            self._clock = GpuClock()
 
     def _the_module(self) -> ModuleProgram:
         if self._module is None:

@@ -6,36 +6,48 @@ verdict; references and candidates run in processes of their own (``worker``), w
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import hashlib
-import json
 import shutil
 import tempfile
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
+import platformdirs
 import torch
 
-from dice_engine.source import cuda
 from dice_engine.source.plan import Plan
 from dice_engine.source.plans import kernel_plan
 from dice_engine.verify import cache as verdict_cache
+from dice_engine.verify import gpu, timing
+from dice_engine.verify.bench import RatioInterval
+from dice_engine.verify.build import host
+from dice_engine.verify.build.interface import InfraError
 from dice_engine.verify.cache import VerdictCache
 from dice_engine.verify.judge import static
-from dice_engine.verify.judge.kernel import KernelTrial, OriginalKernel, plan_message
+from dice_engine.verify.judge.kernel import KernelTrial, OriginalKernel
 from dice_engine.verify.judge.module import Findings, ModuleTrial
+from dice_engine.verify.judge.outcome import (
+    check_body,
+    class_names,
+    correct,
+    failed,
+    reference_failed,
+    refused,
+)
 from dice_engine.verify.judge.reference import Reference
-from dice_engine.verify.judge.static import Finding
 from dice_engine.verify.sandbox import Limits
 from dice_engine.verify.verdict import Verdict
-from dice_engine.verify.worker import Failed, Worker
+from dice_engine.verify.worker import NEEDS_HOST, Failed, Worker
 from dice_engine.verify.zygote import Zygote, ZygoteError
 
 DeviceName = Literal["auto", "cpu", "cuda"]
+Baseline = Literal["eager", "compile", "both"]
+Measured = tuple[RatioInterval, float, float]
 _KEPT_REFERENCES = 4
 
 
@@ -43,8 +55,9 @@ class VerifySession:
     """Judges candidates one at a time on one device.
 
     ``device``: ``auto`` takes a GPU where there is one. ``workdir``: where runners get their private folders (a
-    temporary folder by default). ``cache``: verdicts of earlier runs, None for none. ``timeout`` and
-    ``build_timeout`` in seconds bound one run and one build; ``budget`` the optional trials of one candidate.
+    temporary folder by default). ``cache``: verdicts of earlier runs, None for none. ``baseline``: what modules are
+    timed against, the reference as it is, under torch.compile, or the better of both. Seconds: ``timeout`` bounds one
+    run, ``build_timeout`` one build, ``budget`` the optional trials of one candidate.
     References stay loaded between candidates. Use as a context manager.
     """
 
@@ -53,6 +66,7 @@ class VerifySession:
         device: DeviceName = "auto",
         workdir: Path | None = None,
         cache: VerdictCache | None = None,
+        baseline: Baseline = "eager",
         timeout: float = 30.0,
         build_timeout: float = 180.0,
         budget: float = 15.0,
@@ -62,6 +76,13 @@ class VerifySession:
         self.build_timeout = build_timeout
         self.budget = budget
         self.cache = cache
+        self.baseline: Baseline = baseline
+        described = gpu.describe(0) if self.cuda else None
+        self._gpu = (described.uuid if described else "") or "0"
+        self._place = f"{self._gpu} {described.driver if described else ''}" if self.cuda else "cpu"
+        self.device = _device_name(described) if self.cuda else "cpu"
+        """The device in words: the GPU's name, or ``cpu``."""
+        self._headers: str | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="dice-verify-", dir=workdir))
         self._modules: OrderedDict[str, Reference] = OrderedDict()
         self._kernels: OrderedDict[str, OriginalKernel] = OrderedDict()
@@ -84,11 +105,6 @@ class VerifySession:
         self._pool.shutdown(wait=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    @property
-    def device(self) -> str:
-        """The device in words: the GPU's name, or ``cpu``."""
-        return torch.cuda.get_device_name(0).removeprefix("NVIDIA ") if self.cuda else "cpu"
-
     def verify_kernel(
         self, original: str, candidate: str, kernel: str, plan: Plan | None = None, measure: bool = True
     ) -> Verdict:
@@ -101,10 +117,14 @@ class VerifySession:
             "kind": "kernel",
             "original": original,
             "candidate": candidate,
-            "plan": plan_message(plan),
+            "kernel": kernel,
+            "plan": repr(plan),
         }
+        measure = measure and self.cuda
         return self._cached(
-            identity, measure, started, lambda: self._judge_kernel(original, candidate, kernel, plan)
+            {**identity, "measure": measure},
+            started,
+            lambda: self._judge_kernel(original, candidate, kernel, plan, measure),
         )
 
     def verify_module(
@@ -125,57 +145,75 @@ class VerifySession:
             "reference": reference,
             "candidate": candidate,
             "classes": [reference_class, candidate_class],
+            "baseline": self.baseline,
         }
+        measure = measure and self.cuda
         return self._cached(
-            identity,
-            measure,
+            {**identity, "measure": measure},
             started,
-            lambda: self._judge_module(reference, candidate, reference_class, candidate_class),
+            lambda: self._judge_module(reference, candidate, reference_class, candidate_class, measure),
         )
 
     # -- one judgement
 
-    def _judge_kernel(self, original: str, candidate: str, kernel: str, plan: Plan) -> Verdict:
+    def _judge_kernel(self, original: str, candidate: str, kernel: str, plan: Plan, measure: bool) -> Verdict:
         findings = Findings()
-        finding = static.check_cpp(candidate, original) or _check_body(candidate, kernel)
+        finding = static.check_cpp(candidate, original) or check_body(candidate, kernel)
         if finding is not None:
-            return _refused(finding)
+            return refused(finding)
         try:
             held = self._pool.submit(self._original, original, plan)
             with self._worker() as worker:
                 trial = KernelTrial(worker, self.timeout, self.budget)
                 findings = trial.found
                 try:
-                    trial.load(candidate, plan, self.build_timeout)
+                    trial.load(candidate, plan, self.build_timeout, clock=measure)
                 finally:
                     against = held.result()
                 trial.run(against)
+                verdict = correct(findings, "")
+                if measure:
+                    timing.time_kernel(verdict, against, worker, self.timeout, self._gpu)
+                return verdict
         except Failed as failure:
-            return _verdict(failure, findings)
-        return _correct(findings, "")
+            return failed(failure, findings)
 
     def _judge_module(
-        self, reference: str, candidate: str, reference_class: str, candidate_class: str
+        self, reference: str, candidate: str, reference_class: str, candidate_class: str, measure: bool
     ) -> Verdict:
-        findings = Findings()
         finding = static.check_python(candidate, reference, candidate_class, reference_class)
         if finding is not None:
-            return _refused(finding)
+            return refused(finding)
+        findings = Findings()
         try:
             held = self._pool.submit(self._reference, reference, reference_class)
             with self._worker() as worker:
                 trial = ModuleTrial(worker, self.timeout, self.budget)
                 findings = trial.found
                 try:
-                    trial.load(candidate, candidate_class, reference_class, self.build_timeout)
+                    trial.load(
+                        candidate,
+                        candidate_class,
+                        reference_class,
+                        self.build_timeout,
+                        self._headers,
+                        measure,
+                    )
                 finally:
                     against = held.result()
                 trial.construct(against, self.build_timeout)
                 trial.run(cpu=not self.cuda)
+                kept = ", ".join(sorted(findings.kept))
+                verdict = correct(findings, f"torch still computes {kept}" if kept else "")
+                if measure:
+                    limits = (self.timeout, self.build_timeout)
+                    timing.time_module(verdict, against, worker, self.baseline, limits, self._gpu)
+                return verdict
         except Failed as failure:
-            return _verdict(failure, findings)
-        kept = ", ".join(sorted(findings.kept))
-        return _correct(findings, f"torch still computes {kept}" if kept else "")
+            if failure.rule == NEEDS_HOST and self._headers is None:
+                self._headers = _make_headers(self.cuda)
+                return self._judge_module(reference, candidate, reference_class, candidate_class, measure)
+            return failed(failure, findings)
 
     def _reference(self, text: str, class_name: str) -> Reference:
         key = _digest(text, class_name)
@@ -183,31 +221,27 @@ class VerifySession:
         if found is None or found.worker.dead:
             worker = self._worker()
             try:
-                found = Reference(worker, text, class_name, self.timeout, self.build_timeout)
+                found = Reference(
+                    worker, text, class_name, self.timeout, self.build_timeout, self._headers, self.cuda
+                )
             except BaseException as error:
                 worker.close()
-                raise _reference_failed(error) from error
-        self._modules[key] = found
-        while len(self._modules) > _KEPT_REFERENCES:
-            self._modules.popitem(last=False)[1].worker.close()
-        return found
+                raise reference_failed(error) from error
+        return _keep(self._modules, key, found)
 
     def _original(self, text: str, plan: Plan) -> OriginalKernel:
-        key = _digest(text, json.dumps(plan_message(plan), sort_keys=True))
+        key = _digest(text, repr(plan))
         found = self._kernels.pop(key, None)
         if found is None or found.worker.dead:
             worker = self._worker()
             try:
                 found = OriginalKernel(
-                    worker, text, plan, self.timeout, self.build_timeout, cpu=not self.cuda
+                    worker, text, plan, self.timeout, self.build_timeout, not self.cuda, self.cuda
                 )
             except BaseException as error:
                 worker.close()
-                raise _reference_failed(error) from error
-        self._kernels[key] = found
-        while len(self._kernels) > _KEPT_REFERENCES:
-            self._kernels.popitem(last=False)[1].worker.close()
-        return found
+                raise reference_failed(error) from error
+        return _keep(self._kernels, key, found)
 
     def _worker(self) -> Worker:
         try:
@@ -219,16 +253,15 @@ class VerifySession:
 
     # -- around it
 
-    def _cached(self, identity: dict[str, Any], measure: bool, started: float, judge: Any) -> Verdict:
-        place = verdict_cache.gpu_identity(0) if self.cuda else "cpu"
-        key = verdict_cache.key(**identity, device=place, measure=measure and self.cuda)
+    def _cached(self, identity: dict[str, Any], started: float, judge: Callable[[], Verdict]) -> Verdict:
+        key = verdict_cache.key(**identity, device=self._place) if self.cache is not None else ""
         known = self.cache.get(key) if self.cache is not None else None
         if known is not None:
             return known
         try:
             verdict = judge()
         except Failed as failure:
-            verdict = _verdict(failure, Findings())
+            verdict = failed(failure, Findings())
         except OSError as error:
             verdict = Verdict("infra_error", reason=f"{type(error).__name__}: {error}")
         verdict = self._finished(verdict, started)
@@ -242,57 +275,35 @@ class VerifySession:
         return verdict
 
 
+def _keep(held: OrderedDict[str, Any], key: str, found: Any) -> Any:
+    """``found`` as the latest of the loaded references; the oldest beyond the limit ends."""
+    held[key] = found
+    while len(held) > _KEPT_REFERENCES:
+        held.popitem(last=False)[1].worker.close()
+    return found
+
+
+def _make_headers(cuda: bool) -> str:
+    """The folder with torch's precompiled headers; made now, in this process, when it is not there (40 s)."""
+    folder = Path(platformdirs.user_cache_dir("dice")) / "headers"
+    try:
+        host.Toolchain.find(cpu=not cuda).prepare(folder)
+    except InfraError as error:
+        raise Failed("infra_error", str(error)) from error
+    return str(folder)
+
+
+def _device_name(described: gpu.GpuDescription | None) -> str:
+    name = described.name if described else torch.cuda.get_device_name(0)
+    return name.removeprefix("NVIDIA ")
+
+
 def resolve_device(device: DeviceName) -> bool:
     """Whether to use CUDA. Raises Failed(infra_error) when it is asked for and missing."""
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
         raise Failed("infra_error", "no CUDA device: check nvidia-smi, or use --device cpu")
     return available if device == "auto" else device == "cuda"
-
-
-def class_names(text: str) -> set[str]:
-    """Names of the classes at the top level of a Python text; empty when it does not parse."""
-    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
-        return {node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
-    return set()
-
-
-def _check_body(text: str, kernel: str) -> Finding | None:
-    span = next((span for span in cuda.find_kernels(text) if span.name == kernel), None)
-    if span is None:
-        return None
-    return static.check_body(text.encode()[span.body_start : span.body_end].decode(errors="replace"), kernel)
-
-
-def _reference_failed(error: BaseException) -> BaseException:
-    """A reference that cannot be run is a missing plan, not a fault of the candidate."""
-    if not isinstance(error, Failed) or error.verdict in ("no_plan", "infra_error"):
-        return error
-    return Failed("no_plan", f"the reference does not run: {error.reason}", log=error.log)
-
-
-def _refused(finding: Finding) -> Verdict:
-    return Verdict(finding.verdict, rule=finding.rule, reason=finding.reason)
-
-
-def _verdict(failure: Failed, findings: Findings) -> Verdict:
-    verdict = _correct(findings, failure.reason)
-    verdict.verdict, verdict.rule = failure.verdict, failure.rule
-    if failure.log and not verdict.build.log:
-        verdict.build.log = failure.log
-    return verdict
-
-
-def _correct(findings: Findings, reason: str) -> Verdict:
-    compared = findings.trials > 0 or findings.max_abs > 0
-    return Verdict(
-        "correct_unmeasured",
-        reason=reason,
-        max_abs_err=findings.max_abs if compared else None,
-        max_rel_err=findings.max_rel if compared else None,
-        trials=findings.trials,
-        build=findings.build,
-    )
 
 
 def _digest(*texts: str) -> str:

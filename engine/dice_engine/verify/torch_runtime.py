@@ -73,7 +73,7 @@ class LaunchPath:
             raise LaunchFailed(f"launch of {call.kernel} failed: unspecified launch failure")
         if self.mode == "skip":
             return
-        arguments = [_plain(argument) for argument in call.args]
+        arguments = [plain_argument(argument) for argument in call.args]
         module.launch(call.kernel, call.template_args, call.grid, call.block, call.shared, arguments)
 
 
@@ -196,7 +196,7 @@ def _is_functional(name: str) -> bool:
     )
 
 
-def _plain(value: Any) -> int | float:
+def plain_argument(value: Any) -> int | float:
     """A kernel argument as the device module takes it."""
     if value is None:
         return 0

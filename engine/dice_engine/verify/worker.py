@@ -14,6 +14,9 @@ from dice_engine.verify.sandbox import Limits
 from dice_engine.verify.verdict import VerdictName
 from dice_engine.verify.zygote import Child, Zygote, ZygoteError
 
+NEEDS_HOST = "needs_host"
+"""The rule of a Failed that asks the judge for precompiled headers; it never leaves the judge."""
+
 _KINDS: dict[str, tuple[VerdictName, str | None]] = {
     "build_error": ("build_error", None),
     "crash": ("crash", None),
@@ -21,6 +24,7 @@ _KINDS: dict[str, tuple[VerdictName, str | None]] = {
     "launch_error": ("crash", "launch_error"),
     "no_plan": ("no_plan", None),
     "infra_error": ("infra_error", None),
+    "needs_host": ("build_error", NEEDS_HOST),
 }
 _LOG_TAIL = 4096
 

@@ -93,6 +93,8 @@ class Zygote:
         environment["PYTHONPATH"] = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path if entry)
         # Threads of the numeric libraries would make the forks of this process unsafe.
         environment["OPENBLAS_NUM_THREADS"] = "1"
+        # Threads of runners that wait for each other must not keep the cores from compilers and other runners.
+        environment["OMP_WAIT_POLICY"] = "PASSIVE"
         # Importing torch.utils.cpp_extension asks whether there is a GPU; asked of the driver, that would leave CUDA
         # initialised in the zygote and broken in every fork.
         environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"

@@ -35,6 +35,14 @@ def runtime_name(driver_name: str) -> str:
     return "cudaError" + "".join(word.capitalize() for word in words)
 
 
+def error_name(number: int) -> str:
+    """The runtime's name of a CUDA error number; both APIs number alike. Needs no driver."""
+    try:
+        return runtime_name(importlib.import_module("cuda.bindings.driver").CUresult(number).name)
+    except (ImportError, ValueError):
+        return "cudaErrorUnknown"
+
+
 @functools.cache
 def driver() -> Any:
     """The module ``cuda.bindings.driver``, initialised. Raises InfraError where there is no driver or no GPU."""

@@ -11,7 +11,7 @@ import torch
 
 from dice_engine.source.expressions import ExpressionError, evaluate
 from dice_engine.source.plan import Fill, Plan
-from dice_engine.source.plans import buffer_ctype, checking_sizes, extent, scalar_values
+from dice_engine.source.plans import buffer_ctype, checking_sizes, extent, measuring_sizes, scalar_values
 from dice_engine.verify import compare, inputs
 from dice_engine.verify.compare import Bounds
 from dice_engine.verify.judge.module import Findings
@@ -37,7 +37,14 @@ class OriginalKernel:
     """The original kernel in its runner; its cases are computed once and serve every candidate."""
 
     def __init__(
-        self, worker: Worker, text: str, plan: Plan, timeout: float, build_timeout: float, cpu: bool
+        self,
+        worker: Worker,
+        text: str,
+        plan: Plan,
+        timeout: float,
+        build_timeout: float,
+        cpu: bool,
+        clock: bool = False,
     ):
         self.worker = worker
         self.plan = plan
@@ -45,7 +52,7 @@ class OriginalKernel:
         self.cpu = cpu
         self.mutated: set[str] = set()
         self._cases: dict[str, KernelCase | None] = {}
-        worker.ask("load_kernel", build_timeout, text=text, plan=plan_message(plan))
+        worker.ask("load_kernel", build_timeout, text=text, plan=plan_message(plan), clock=clock)
         self._names = list(_case_names(plan))
         if not any(self.case(name) is not None for name in self._names):
             raise Failed(
@@ -64,6 +71,10 @@ class OriginalKernel:
             template, sizes, seed, fill = name.split("/")
             self._cases[name] = self._make(name, int(template), int(sizes), int(seed), fill)
         return self._cases[name]
+
+    def timing_case(self) -> KernelCase | None:
+        """The plan's measuring size under its first template binding."""
+        return self.case(f"0/{self.plan.sizes.index(measuring_sizes(self.plan))}/0/given")
 
     def _make(self, name: str, template: int, sizes: int, seed: int, fill: str) -> KernelCase | None:
         message = case_message(self.plan, template, sizes, seed, fill)
@@ -123,9 +134,9 @@ class KernelTrial:
         self.budget = budget
         self.found = Findings()
 
-    def load(self, text: str, plan: Plan, build_timeout: float) -> None:
+    def load(self, text: str, plan: Plan, build_timeout: float, clock: bool = False) -> None:
         """Compile the candidate in its runner."""
-        build = self.worker.ask("load_kernel", build_timeout, text=text, plan=plan_message(plan))
+        build = self.worker.ask("load_kernel", build_timeout, text=text, plan=plan_message(plan), clock=clock)
         self.found.build = BuildInfo(build["backend"], round(build["seconds"], 3), build["log"])
 
     def run(self, original: OriginalKernel) -> None:

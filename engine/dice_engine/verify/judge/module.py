@@ -11,7 +11,7 @@ from dice_engine.verify.judge.dynamic import REFERENCE_USED
 from dice_engine.verify.judge.reference import WEIGHT_SEED, Case, Reference
 from dice_engine.verify.program import RunOptions
 from dice_engine.verify.verdict import BuildInfo
-from dice_engine.verify.worker import Failed, Worker
+from dice_engine.verify.worker import NEEDS_HOST, Failed, Worker
 
 # Operators so common around kernels that keeping them says nothing about who does the work.
 _LIGHT = frozenset(
@@ -40,7 +40,15 @@ class ModuleTrial:
         self.until = 0.0
         self.found = Findings()
 
-    def load(self, text: str, class_name: str, tripwire: str | None, build_timeout: float) -> None:
+    def load(
+        self,
+        text: str,
+        class_name: str,
+        tripwire: str | None,
+        build_timeout: float,
+        headers: str | None = None,
+        clock: bool = False,
+    ) -> None:
         """Execute the candidate's text in its runner; compiles its kernels."""
         build = self.worker.ask(
             "load_module",
@@ -49,6 +57,8 @@ class ModuleTrial:
             role="candidate",
             class_name=class_name,
             tripwire=tripwire,
+            headers=headers,
+            clock=clock,
         )
         self._note_build(build)
         self._conduct()
@@ -147,10 +157,13 @@ class ModuleTrial:
             raise _deceptive("lazy_output", result["odd_outputs"][0])
         if result["launches"]:
             return
-        kept = ", ".join(sorted(result["ops"])) or "nothing"
-        if not self.found.build.backend:
+        kept = ", ".join(sorted(result["ops"]))
+        if self.found.build.backend:
+            rest = f"; torch computes {kept}" if kept else ""
+            raise _deceptive("no_launch", f"none of its kernels is launched in forward{rest}")
+        if kept:
             raise _deceptive("torch_fallback", f"it has no kernel of its own; torch computes {kept}")
-        raise _deceptive("no_launch", f"none of its kernels is launched in forward; torch computes {kept}")
+        raise _deceptive("no_launch", "it has no kernel of its own")
 
     def _changes(self, first: Case, outputs: Any, second: Case, others: Any) -> None:
         if compare.identical(outputs, others) and not compare.identical(first.expected, second.expected):
@@ -167,6 +180,8 @@ class ModuleTrial:
         try:
             result = self._run(case, RunOptions(launches="skip", poison=1, keep_results=True))
         except Failed as failure:
+            if failure.rule == NEEDS_HOST:
+                raise
             if self.worker.dead:
                 raise Failed("crash", f"with kernels that do nothing: {failure.reason}") from failure
             return
@@ -189,7 +204,7 @@ class ModuleTrial:
         try:
             result = self._run(case, RunOptions(launches="fail", poison=1))
         except Failed as failure:
-            if self.worker.dead or failure.rule == "inherits_reference":
+            if self.worker.dead or failure.rule in ("inherits_reference", NEEDS_HOST):
                 raise
             return
         if compare.compare(case.expected, result["outputs"], case.limits).ok:

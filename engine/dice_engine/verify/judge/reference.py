@@ -34,13 +34,30 @@ class Case:
 class Reference:
     """A loaded reference module. Its cases are computed once and serve every candidate of the session."""
 
-    def __init__(self, worker: Worker, text: str, class_name: str, timeout: float, build_timeout: float):
+    def __init__(
+        self,
+        worker: Worker,
+        text: str,
+        class_name: str,
+        timeout: float,
+        build_timeout: float,
+        headers: str | None = None,
+        clock: bool = False,
+    ):
         self.worker = worker
         self.timeout = timeout
         self.class_name = class_name
         self._cases: dict[str, Case | None] = {}
+        self._timing_for: bool | None = None
         build = worker.ask(
-            "load_module", build_timeout, text=text, role="reference", class_name=class_name, tripwire=None
+            "load_module",
+            build_timeout,
+            text=text,
+            role="reference",
+            class_name=class_name,
+            tripwire=None,
+            headers=headers,
+            clock=clock,
         )
         self.has_kernels = bool(build["backend"])
         self.init_inputs: list[Any] = worker.ask("init_inputs", timeout, seed=WEIGHT_SEED)
@@ -58,6 +75,17 @@ class Reference:
         if name not in self._cases:
             self._cases[name] = self._fill(name) if name in inputs.FILLS else self._seeded(int(name[4:]))  # type: ignore[arg-type]
         return self._cases[name]
+
+    def timing_cases(self) -> list[Case]:
+        """The cases to time on: the given inputs under two seeds."""
+        return [case for name in ("seed0", "seed1") if (case := self.case(name)) is not None]
+
+    def prepare_timing(self, timeout: float, compiled: bool) -> None:
+        """Get the runner ready for the clock; ``compiled`` times torch.compile of the module."""
+        if self._timing_for != compiled:
+            sets = [case.inputs for case in self.timing_cases()]
+            self.worker.ask("prepare_module_timing", timeout, input_sets=sets, compiled=compiled)
+            self._timing_for = compiled
 
     def _first(self) -> None:
         """The first case, and whether this reference can be verified against at all."""

@@ -1,0 +1,62 @@
+"""How findings and failures become a verdict."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+
+from dice_engine.source import cuda
+from dice_engine.verify.judge import static
+from dice_engine.verify.judge.module import Findings
+from dice_engine.verify.judge.static import Finding
+from dice_engine.verify.verdict import Verdict
+from dice_engine.verify.worker import NEEDS_HOST, Failed
+
+
+def class_names(text: str) -> set[str]:
+    """Names of the classes at the top level of a Python text; empty when it does not parse."""
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+        return {node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
+    return set()
+
+
+def check_body(text: str, kernel: str) -> Finding | None:
+    span = next((span for span in cuda.find_kernels(text) if span.name == kernel), None)
+    if span is None:
+        return None
+    return static.check_body(text.encode()[span.body_start : span.body_end].decode(errors="replace"), kernel)
+
+
+def reference_failed(error: BaseException) -> BaseException:
+    """A reference that cannot be run is a missing plan, not a fault of the candidate."""
+    if (
+        not isinstance(error, Failed)
+        or error.verdict in ("no_plan", "infra_error")
+        or error.rule == NEEDS_HOST
+    ):
+        return error
+    return Failed("no_plan", f"the reference does not run: {error.reason}", log=error.log)
+
+
+def refused(finding: Finding) -> Verdict:
+    return Verdict(finding.verdict, rule=finding.rule, reason=finding.reason)
+
+
+def failed(failure: Failed, findings: Findings) -> Verdict:
+    verdict = correct(findings, failure.reason)
+    verdict.verdict, verdict.rule = failure.verdict, failure.rule
+    if failure.log and not verdict.build.log:
+        verdict.build.log = failure.log
+    return verdict
+
+
+def correct(findings: Findings, reason: str) -> Verdict:
+    compared = findings.trials > 0 or findings.max_abs > 0
+    return Verdict(
+        "correct_unmeasured",
+        reason=reason,
+        max_abs_err=findings.max_abs if compared else None,
+        max_rel_err=findings.max_rel if compared else None,
+        trials=findings.trials,
+        build=findings.build,
+    )
