@@ -7,6 +7,7 @@ are those of ``dice_engine.wire``.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -35,7 +36,8 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, end)
     from dice_engine.verify.session import VerifySession
 
-    with VerifySession(options.device) as session:
+    # A broken pipe: the engine process is gone, and nobody waits for this answer.
+    with contextlib.suppress(BrokenPipeError), VerifySession(options.device) as session:
         while (request := _read(sys.stdin.buffer)) is not None:
             answers.write(wire.encode(wire.VerdictEvent(request.id, judge(session, request))))
             answers.flush()
