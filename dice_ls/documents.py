@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import PurePosixPath
 from urllib.parse import unquote
@@ -29,8 +30,8 @@ class Document:
         self.encoding: Encoding = encoding
         self._text = text
         self._positions: Positions | None = None
-        self._holes: list[Hole] | None = None
-        self._identified: list[tuple[HoleId, Hole]] | None = None
+        self._holes: list[tuple[HoleId, Hole]] | None = None
+        self._search: asyncio.Future[None] | None = None
 
     @property
     def text(self) -> str:
@@ -50,26 +51,26 @@ class Document:
             self._positions = Positions(self._text, self.encoding)
         return self._positions
 
-    @property
-    def holes(self) -> list[Hole]:
-        """The holes of the text as it is now; found once a version. Empty when the text cannot be read at all."""
-        if self._holes is None:
-            self._holes = []
-            if self.path.endswith(_SUFFIXES):
-                from dice_engine.source.holes import find_holes
+    async def holes(self) -> list[tuple[HoleId, Hole]]:
+        """The holes of the present text with their identities, in document order; found once a version.
 
-                try:
-                    self._holes = find_holes(self._text, self.path)
-                except Exception:
-                    log.exception("cannot read the holes of %s", self.uri)
+        The work is done in a thread: plans of a file with hundreds of kernels take seconds, and the server answers
+        meanwhile. When the text changes meanwhile, the holes of the new text are found and returned.
+        """
+        while self._holes is None:
+            if self._search is None:
+                self._search = asyncio.ensure_future(self._find_holes())
+            await asyncio.shield(self._search)
         return self._holes
 
-    @property
-    def identified(self) -> list[tuple[HoleId, Hole]]:
-        """The holes with their identities, in document order."""
-        if self._identified is None:
-            self._identified = identify(self._text, self.holes)
-        return self._identified
+    async def _find_holes(self) -> None:
+        text = self._text
+        try:
+            found = await asyncio.to_thread(_find, text, self.path)
+        finally:
+            self._search = None
+        if text is self._text:
+            self._holes = found
 
     def change(self, changes: list[types.TextDocumentContentChangeEvent], version: int) -> None:
         """Apply the client's changes in their order; positions outside the text are clamped."""
@@ -87,7 +88,19 @@ class Document:
         self._text = text
         self._positions = None
         self._holes = None
-        self._identified = None
+
+
+def _find(text: str, path: str) -> list[tuple[HoleId, Hole]]:
+    """Holes with identities; empty for other languages and for a text that cannot be read at all."""
+    from dice_engine.source.holes import UnsupportedFile, find_holes
+
+    try:
+        return identify(text, find_holes(text, path))
+    except UnsupportedFile:
+        return []
+    except Exception:
+        log.exception("cannot read the holes of %s", path)
+        return []
 
 
 class Documents:

@@ -8,7 +8,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from dice_engine.source.hole import Hole
 from lsprotocol import types
 from pygls.capabilities import get_capability
 from pygls.lsp.server import LanguageServer
@@ -21,7 +20,7 @@ from dice_ls.protocol import DiceProtocol
 from dice_ls.settings import Settings
 from dice_ls.status import StatusReporter
 from dice_ls.suggestions.jobs import JobQueue
-from dice_ls.suggestions.store import HoleId, Store
+from dice_ls.suggestions.store import Store
 from dice_ls.trust import TrustStore
 
 log = logging.getLogger(__name__)
@@ -37,18 +36,12 @@ class DiceServer(LanguageServer):
         self.documents = Documents()
         self.store = Store()
         self.trust = TrustStore()
+        self.asking = asyncio.Lock()
+        """Held while the user is asked a question: requests that come meanwhile wait for the same answer."""
         self.status = StatusReporter(self.protocol.notify)
         self.engine = Engine()
         self.jobs = JobQueue(self)
         self._refreshing = False
-
-    def identified(self, document: Document) -> list[tuple[HoleId, Hole]]:
-        """The document's holes with their identities, in document order."""
-        return document.identified
-
-    def find(self, document: Document, hole_id: str) -> tuple[HoleId, Hole] | None:
-        """The hole whose identity (as ``str``) is ``hole_id`` in the document's present text."""
-        return next((pair for pair in self.identified(document) if str(pair[0]) == hole_id), None)
 
     def supports(self, capability: str) -> bool:
         """Whether the client said yes to a capability, by its dotted attribute path."""

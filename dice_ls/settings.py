@@ -7,6 +7,7 @@ come with the code that is being looked at.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 Device = Literal["auto", "cuda", "cpu"]
@@ -71,5 +72,5 @@ def _wrong(key: str, value: Any) -> str | None:
     if value is None and type(None) in get_args(allowed):
         return None
     if key == "checkpoint":
-        return None if isinstance(value, str) and value else "the path of a folder"
+        return None if isinstance(value, str) and Path(value).is_absolute() else "the full path of a folder"
     return None if isinstance(value, bool) else "true or false"

@@ -146,7 +146,9 @@ async def _run(
     options: argparse.Namespace, path: Path, text: str, hole: Hole, screen: Console
 ) -> tuple[Record, str]:
     """Decode and check; returns the record and the engine's device. Raises Refused when the engine is no help."""
-    request = Request(str(path), text, hole, options.n, options.device, options.checkpoint)
+    # The engine runs elsewhere: a relative path would mean another folder there.
+    checkpoint = str(Path(options.checkpoint).expanduser().resolve()) if options.checkpoint else None
+    request = Request(str(path), text, hole, options.n, options.device, checkpoint)
     identity = next(name for name, item in identify(text, find_holes(text, str(path))) if item == hole)
     record = Record(identity, context_digest(text, hole))
     try:

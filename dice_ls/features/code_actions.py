@@ -22,13 +22,13 @@ def register(server: DiceServer) -> None:
     options = types.CodeActionOptions(code_action_kinds=[REWRITE, FIX])
 
     @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, options)
-    def code_action(
+    async def code_action(
         ls: DiceServer, params: types.CodeActionParams
     ) -> list[types.CodeAction | types.Command] | None:
         document = ls.documents.get(params.text_document.uri)
         if document is None:
             return None
-        found = hole_at_range(ls, document, params.range)
+        found = await hole_at_range(document, params.range)
         if found is None:
             return None
         actions = [
@@ -41,11 +41,11 @@ def register(server: DiceServer) -> None:
         ]
 
 
-def hole_at_range(ls: DiceServer, document: Document, where: types.Range) -> tuple[HoleId, Hole] | None:
+async def hole_at_range(document: Document, where: types.Range) -> tuple[HoleId, Hole] | None:
     """The hole that a cursor or selection means: at its start, else at its end."""
     from dice_engine.source.holes import hole_at
 
-    pairs = ls.identified(document)
+    pairs = await document.holes()
     holes = [hole for _, hole in pairs]
     for position in (where.start, where.end):
         hole = hole_at(holes, document.positions.offset(position))

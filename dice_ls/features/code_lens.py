@@ -15,13 +15,14 @@ from dice_ls.suggestions.store import HoleId
 
 def register(server: DiceServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_CODE_LENS, types.CodeLensOptions(resolve_provider=False))
-    def code_lens(ls: DiceServer, params: types.CodeLensParams) -> list[types.CodeLens] | None:
+    async def code_lens(ls: DiceServer, params: types.CodeLensParams) -> list[types.CodeLens] | None:
         document = ls.documents.get(params.text_document.uri)
         if document is None or not ls.settings.codeLens:
             return None
+        found = await document.holes()
         return [
             types.CodeLens(_above(document, hole), command=_command(ls, document, hole_id, hole))
-            for hole_id, hole in ls.identified(document)
+            for hole_id, hole in found
             if hole.editable
         ]
 

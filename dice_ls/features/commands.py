@@ -21,8 +21,8 @@ def register(server: DiceServer) -> None:
     background: set[asyncio.Task[Any]] = set()
 
     @server.command("dice.findFaster")
-    def find_faster(ls: DiceServer, *arguments: Any) -> dict[str, Any]:
-        document, hole_id, hole = _target(ls, arguments)
+    async def find_faster(ls: DiceServer, *arguments: Any) -> dict[str, Any]:
+        document, hole_id, hole = await _target(ls, arguments)
         if not hole.editable:
             raise JsonRpcInvalidParams(f"`{hole.name}` cannot be rewritten: {hole.reason}")
         if not hole.plan.runnable:
@@ -34,7 +34,7 @@ def register(server: DiceServer) -> None:
 
     @server.command("dice.applySuggestion")
     async def apply_suggestion(ls: DiceServer, *arguments: Any) -> dict[str, Any]:
-        document, hole_id, hole = _target(ls, arguments)
+        document, hole_id, hole = await _target(ls, arguments)
         record, candidates = edits.offers(ls, document, hole_id, hole)
         wanted = arguments[0].get("candidate")
         chosen = next((item for item in candidates if wanted is None or item.index == wanted), None)
@@ -45,7 +45,7 @@ def register(server: DiceServer) -> None:
 
     @server.command("dice.insertAnnotation")
     async def insert_annotation(ls: DiceServer, *arguments: Any) -> dict[str, Any]:
-        document, _, hole = _target(ls, arguments)
+        document, _, hole = await _target(ls, arguments)
         try:
             edit = edits.stub(ls, document, hole)
         except edits.NoStub as error:
@@ -53,18 +53,18 @@ def register(server: DiceServer) -> None:
         return await _apply(ls, f"Insert @dice above `{hole.name}`", edit)
 
     @server.command("dice.cancel")
-    def cancel(ls: DiceServer, *arguments: Any) -> dict[str, Any]:
+    async def cancel(ls: DiceServer, *arguments: Any) -> dict[str, Any]:
         """Cancel the job of one hole, or all jobs when no hole is named."""
         if not arguments:
             return {"cancelled": ls.jobs.cancel_all()}
-        document, hole_id, _ = _target(ls, arguments)
+        document, hole_id, _ = await _target(ls, arguments)
         return {"cancelled": ls.jobs.cancel_hole(document.uri, hole_id)}
 
     @server.command("dice.status")
-    def status(ls: DiceServer, *arguments: Any) -> dict[str, Any]:
+    async def status(ls: DiceServer, *arguments: Any) -> dict[str, Any]:
         """The status as JSON; for a hole with a running request its progress is shown as well."""
         if arguments:
-            document, hole_id, hole = _target(ls, arguments)
+            document, hole_id, hole = await _target(ls, arguments)
             record = ls.store.get(document.uri, hole_id)
             if record is None:
                 ls.show(f"`{hole.name}`: {hole.plan.reason or 'nothing was asked for it yet'}")
@@ -87,7 +87,7 @@ async def _start(ls: DiceServer, document: Document, hole_id: HoleId) -> None:
     if not await trust.ensure(ls, document):
         return
     current = ls.documents.get(document.uri)
-    found = ls.find(current, str(hole_id)) if current is not None else None
+    found = await _find(current, str(hole_id)) if current is not None else None
     if current is None or found is None:
         ls.show(f"`{hole_id.name}` was edited meanwhile; ask again", types.MessageType.Warning)
         return
@@ -105,7 +105,12 @@ async def _apply(ls: DiceServer, label: str, edit: types.WorkspaceEdit) -> dict[
     return {"applied": result.applied}
 
 
-def _target(ls: DiceServer, arguments: tuple[Any, ...]) -> tuple[Document, HoleId, Hole]:
+async def _find(document: Document, hole_id: str) -> tuple[HoleId, Hole] | None:
+    """The hole whose identity (as text) is ``hole_id`` in the document's present text."""
+    return next((pair for pair in await document.holes() if str(pair[0]) == hole_id), None)
+
+
+async def _target(ls: DiceServer, arguments: tuple[Any, ...]) -> tuple[Document, HoleId, Hole]:
     """The hole that a command's argument names. Raises JsonRpcInvalidParams with what is wrong with it."""
     if len(arguments) != 1 or not isinstance(arguments[0], dict):
         raise JsonRpcInvalidParams("expected one object with `uri` and `hole` or `position`")
@@ -115,13 +120,13 @@ def _target(ls: DiceServer, arguments: tuple[Any, ...]) -> tuple[Document, HoleI
     if document is None:
         raise JsonRpcInvalidParams(f"no open document {uri!r}")
     if isinstance(name, str):
-        found = ls.find(document, name)
+        found = await _find(document, name)
         if found is None:
             raise JsonRpcInvalidParams("the code was edited since this was offered; ask again")
         return document, *found
     if isinstance(at, dict) and type(at.get("line")) is int and type(at.get("character")) is int:
         position = types.Position(at["line"], at["character"])
-        found = hole_at_range(ls, document, types.Range(position, position))
+        found = await hole_at_range(document, types.Range(position, position))
         if found is None:
             raise JsonRpcInvalidParams("there is no kernel or module at this position")
         return document, *found

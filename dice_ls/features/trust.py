@@ -23,7 +23,10 @@ async def ensure(ls: DiceServer, document: Document) -> bool:
     root = ls.root_of(document)
     trusted = ls.trust.get(root) if ls.settings.trusted is None else False
     if trusted is None:
-        trusted = await _ask(ls, root)
+        async with ls.asking:
+            trusted = ls.trust.get(root)
+            if trusted is None:
+                trusted = await _ask(ls, root)
     if trusted is False:
         ls.show(
             f"{root} is not trusted: its code is not compiled or run. The command dice.trustWorkspace changes that.",

@@ -104,7 +104,7 @@ class JobQueue:
             if job.uri == uri:
                 self.cancel(job.id, "its document was closed")
 
-    def cancel_edited(self, document: Document) -> None:
+    async def cancel_edited(self, document: Document) -> None:
         """Cancel jobs whose hole has another text now: their results could not be offered.
 
         A hole that is merely not found (the buffer is broken while someone types) keeps its job.
@@ -112,7 +112,7 @@ class JobQueue:
         jobs = [job for job in self._jobs.values() if job.uri == document.uri]
         if not jobs:
             return
-        present = {hole_id for hole_id, _ in self._server.identified(document)}
+        present = {hole_id for hole_id, _ in await document.holes()}
         named = {(hole_id.kind, hole_id.name) for hole_id in present}
         for job in jobs:
             if job.hole_id not in present and (job.hole_id.kind, job.hole_id.name) in named:

@@ -88,6 +88,8 @@ def summary(record: Record) -> str:
     if not verdicts:
         return f"`{name}`: no verified rewrite: no candidate was decoded"
     kinds = Counter(verdict.verdict for verdict in verdicts)
+    if set(kinds) == {"infra_error"}:
+        return f"`{name}`: nothing could be checked: {rejection(verdicts[0]).removeprefix('infra_error: ')}"
     return f"`{name}`: no verified rewrite: " + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
 
 

@@ -90,6 +90,24 @@ def test_holes_run_without_torch(source: Path) -> None:
     assert (hole["name"], hole["editable"], hole["plan"]["source"]) == ("twice", True, "launch")
 
 
+@pytest.mark.parametrize("command", [["suggest", "FILE"], ["generate", "--reference", "FILE"], ["serve"]])
+def test_without_torch_the_engine_is_asked_for(
+    workplace: Workplace, source: Path, command: list[str]
+) -> None:
+    arguments = [str(source) if word == "FILE" else word for word in command]
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        f"from dice_ls.cli import main\nsys.exit(main({arguments!r}))"
+    )
+    environment = {**os.environ, **workplace.environment}
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 2
+    (line,) = result.stderr.strip().splitlines()
+    assert "pip install 'dice-ls[engine]'" in line
+
+
 def test_exit_codes_of_parts_are_passed_on(tmp_path: Path) -> None:
     result = dice("verify", str(tmp_path / "a.cu"), str(tmp_path / "b.cu"))
     assert result.returncode == 2

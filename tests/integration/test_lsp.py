@@ -216,9 +216,9 @@ async def test_nothing_reaches_the_engine_from_an_untrusted_workspace(workplace:
     await workplace.start_engine(cores=[FAST], verdicts=VERDICTS)
     client = await workplace.client(options={})
     client.answers["window/showMessageRequest"] = lambda _: {"title": "Do not trust"}
-    await searched(workplace, client)
-    uri = next(iter(client.texts))
-    await client.command((await client.actions(uri, CURSOR))[0]["command"])
+    uri = client.open(workplace.workspace / "a.cu", SAXPY, "cuda")
+    find = (await client.actions(uri, CURSOR))[0]["command"]
+    await asyncio.gather(client.command(find), client.command(find))
     await client.wait(lambda: len(client.messages()) == 2)
     assert "is not trusted" in client.messages()[1]
     asked = [method for method, _ in client.requests if method == "window/showMessageRequest"]

@@ -116,4 +116,7 @@ def test_the_summary_says_why_nothing_is_offered() -> None:
         verdict = Verdict(name, reason=f"{name} here\nmore")  # type: ignore[arg-type]
         record.candidates[index] = Candidate(index, "", verdict)
     assert wording.summary(record) == "`one`: no verified rewrite: 2 mismatch, 1 build_error"
+    broken = Record(record.hole, "", "done")
+    broken.candidates[0] = Candidate(0, "", Verdict("infra_error", reason="g++ was not found"))
+    assert wording.summary(broken) == "`one`: nothing could be checked: g++ was not found"
     assert wording.reasons(record) == ["2 x mismatch: mismatch here", "1 x build_error: build_error here"]
