@@ -10,6 +10,7 @@ from typing import Any, Literal
 from dice_training.cuke.kernel_file_writer import kernel_body
 from dice_training.cuke.module_writer import load_inline_core, module
 from dice_training.cuke.parts import Parts
+from dice_training.cuke.rename import rename
 from dice_training.cuke.spec import Spec, is_test, random_spec
 
 Kind = Literal["kernel_body", "load_inline_core", "module"]
@@ -17,6 +18,8 @@ Row = dict[str, Any]
 
 KIND_SHARE: dict[Kind, float] = {"load_inline_core": 0.40, "kernel_body": 0.35, "module": 0.25}
 MAX_CHARS = 5500
+_RENAMED = 0.5
+"""Share of samples that carry other names than the teacher's."""
 TORCH_HOST_SHARE = 0.12
 """Kernels that stand in the source string of a load_inline file, among kernel bodies."""
 TEST_ELEMENTS = 1 << 16
@@ -55,6 +58,8 @@ def _attempt(rng: random.Random, sample_id: str, chosen: Kind, small: bool) -> R
         row["pytorch"] = parts.pytorch
     if chosen == "kernel_body":
         row["kernel"] = parts.kernel
+    if rng.random() < _RENAMED:
+        row = rename(row, rng)
     return row if total_chars(row) <= MAX_CHARS else None
 
 
