@@ -36,9 +36,9 @@ def runtime_name(driver_name: str) -> str:
 
 
 def error_name(number: int) -> str:
-    """The runtime's name of a CUDA error number; both APIs number alike. Needs no driver."""
+    """The runtime's name of a CUDA error number. Needs no driver."""
     try:
-        return runtime_name(importlib.import_module("cuda.bindings.driver").CUresult(number).name)
+        return importlib.import_module("cuda.bindings.runtime").cudaError_t(number).name
     except (ImportError, ValueError):
         return "cudaErrorUnknown"
 

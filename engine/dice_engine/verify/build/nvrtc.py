@@ -5,17 +5,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import importlib
-import importlib.util
-import os
 import re
-import shutil
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from dice_engine.verify.build import cuda_driver
@@ -23,6 +16,7 @@ from dice_engine.verify.build.cuda_driver import Function, KernelResources, Load
 from dice_engine.verify.build.device_source import DeviceSource
 from dice_engine.verify.build.interface import BuildError, Dim3, InfraError, LaunchError, NeedsToolkit
 from dice_engine.verify.build.launch_args import pack
+from dice_engine.verify.build.nvrtc_library import cccl_cstdint, include_paths, nvrtc
 
 Instance = tuple[str, tuple[str, ...]]
 """A kernel and its template arguments: ``("row_peak", ("float", "4"))``."""
@@ -36,7 +30,6 @@ TORCH_FLAGS = (
 """What torch's extension builder defines: give these for sources that users build by ``load_inline``."""
 
 _FILE = "kernel.cu"
-_SHIM = Path(__file__).parent / "nvrtc_shim"
 _HOST_ONLY = re.compile(
     r"cannot open source file|^\s.*\b(?:at|c10|torch|thrust|cute|cutlass)::", re.MULTILINE
 )
@@ -56,84 +49,6 @@ class Cubin:
     resources: dict[Instance, KernelResources]
     log: str
     seconds: float
-
-
-@functools.cache
-def nvrtc() -> Any:
-    """The module ``cuda.bindings.nvrtc`` with its library loaded. Raises InfraError where NVRTC is missing."""
-    try:
-        module = importlib.import_module("cuda.bindings.nvrtc")
-    except ImportError:
-        raise InfraError("the package cuda-bindings is missing: pip install 'dice-ls[engine]'") from None
-    _load_builtins()
-    try:
-        status, _, _ = module.nvrtcVersion()
-    except Exception:  # cuda.pathfinder's own exception types differ between versions
-        raise InfraError(
-            "NVRTC is not installed: pip install nvidia-cuda-nvrtc, or a torch with CUDA"
-        ) from None
-    if int(status) != 0:
-        raise InfraError(f"NVRTC does not start: {status.name}")
-    return module
-
-
-def _load_builtins() -> None:
-    """NVRTC opens its builtins library by name only, so it must be in the process already when it is off the path."""
-    places = [p / "lib" for p in _nvidia_packages()]
-    places += [home / sub for home in _cuda_homes() for sub in ("lib64", "lib", "targets/x86_64-linux/lib")]
-    for place in places:
-        # One folder only: builtins of another NVRTC version would be refused.
-        found = [f for f in sorted(place.glob("libnvrtc-builtins.so*")) if "alt" not in f.name]
-        for library in found:
-            try:
-                ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-            except OSError:
-                continue
-        if found:
-            return
-
-
-def _nvidia_packages() -> list[Path]:
-    """Folders of NVIDIA's wheels: ``site-packages/nvidia/cu13``, ``.../cuda_nvrtc``."""
-    spec = importlib.util.find_spec("nvidia")
-    roots = list(spec.submodule_search_locations or ()) if spec else []
-    return [child for root in roots for child in sorted(Path(root).iterdir()) if child.is_dir()]
-
-
-def _cuda_homes() -> list[Path]:
-    named = [os.environ[key] for key in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(key)]
-    nvcc = shutil.which("nvcc")
-    if nvcc:
-        named.append(str(Path(nvcc).resolve().parent.parent))
-    named.append("/usr/local/cuda")
-    return [home for home in dict.fromkeys(map(Path, named)) if home.is_dir()]
-
-
-@functools.cache
-def include_paths() -> tuple[Path, ...]:
-    """Where NVRTC finds headers: ours first (NVRTC has most of the toolkit's built in), then the first CUDA's."""
-    candidates = [p / "include" for p in _nvidia_packages()] + [home / "include" for home in _cuda_homes()]
-    toolkit = [p for p in candidates if (p / "cuda_fp16.h").is_file()][:1]
-    cccl = [p / "cccl" for p in candidates if (p / "cccl/cuda/std").is_dir()]
-    cccl += [p for p in candidates if (p / "cuda/std").is_dir()]
-    return (_SHIM, *toolkit, *cccl[:1])
-
-
-def cuda_include() -> Path | None:
-    """The folder with cuda_runtime.h, of a toolkit or of NVIDIA's wheels."""
-    return next((path for path in include_paths()[1:] if (path / "cuda_fp16.h").is_file()), None)
-
-
-@functools.cache
-def _cccl_cstdint() -> str | None:
-    """CCCL's <cuda/std/cstdint> with the 64-bit types as nvcc on Linux has them (long), or None without CCCL."""
-    for path in include_paths():
-        header = path / "cuda/std/cstdint"
-        if header.is_file():
-            text = header.read_text()
-            text = re.sub(r"(u?int64_t\s*=\s*(?:un)?signed long) long;", r"\1;", text)
-            return re.sub(r"(typedef (?:un)?signed long) long(\s+u?int64_t;)", r"\1\2", text)
-    return None
 
 
 def expression(source: DeviceSource, instance: Instance) -> str:
@@ -164,7 +79,7 @@ def build_cubin(
     while True:
         names = {instance: expression(source, instance) for instance in (*asked, *offered)}
         result = _compile(source, arch, list(names.values()), extra_flags)
-        if result.cubin is None and _MORE_STD.search(result.log) and _cccl_cstdint() is not None:
+        if result.cubin is None and _MORE_STD.search(result.log) and cccl_cstdint() is not None:
             result = _compile(source, arch, list(names.values()), ["-DDICE_FULL_STD", *extra_flags])
         unknown = _unknown_names(result.log, list(names)) if result.cubin is None else []
         if not unknown or any(instance in asked for instance in unknown):
@@ -210,7 +125,7 @@ def _compile(source: DeviceSource, arch: str, names: list[str], extra_flags: Seq
     # 47: CCCL defines the limits that our prelude has defined already.
     options += ["--ptxas-options=-v", "--diag-suppress=47"]
     options += [*(f"--include-path={p}" for p in include_paths()), *extra_flags]
-    cstdint = _cccl_cstdint()
+    cstdint = cccl_cstdint()
     headers = [] if cstdint is None else [cstdint.encode()]
     created = api.nvrtcCreateProgram(
         source.text.encode(), _FILE.encode(), len(headers), headers, [b"cuda/std/cstdint"][: len(headers)]
