@@ -58,6 +58,18 @@ class Workplace:
             self.engine.kill()
             self.engine.wait()
 
+    def stop_real_engine(self) -> None:
+        """End the engine process that a server or command of this workplace has started."""
+        program = (
+            "import asyncio\nfrom dice_engine.client import EngineClient\n"
+            "async def end():\n    await (await EngineClient.connect(start=False)).shutdown()\n"
+            "asyncio.run(end())"
+        )
+        environment = {**os.environ, **self.environment}
+        subprocess.run(
+            [sys.executable, "-c", program], env=environment, timeout=60, stderr=subprocess.DEVNULL
+        )
+
     def requests(self) -> list[dict[str, Any]]:
         """What has arrived at the engine."""
         log = self.engine_folder / "requests.jsonl"

@@ -199,7 +199,7 @@ def test_suggest_with_a_real_engine_that_writes_nonsense(
         bad = suggest(workplace, str(source), "--checkpoint", str(source.parent))
         assert bad.returncode == 2 and len(bad.stderr.strip().splitlines()) == 1, bad.stderr
     finally:
-        stop_engine(workplace)
+        workplace.stop_real_engine()
 
 
 @pytest.mark.skipif(not NANO.exists(), reason="the embedded checkpoint is not in this tree")
@@ -213,13 +213,4 @@ def test_suggest_with_the_embedded_model(workplace: Workplace, source: Path) -> 
         assert best["verdict"]["verdict"] == "correct_unmeasured"
         assert best["verdict"]["trials"] >= 5
     finally:
-        stop_engine(workplace)
-
-
-def stop_engine(place: Workplace) -> None:
-    program = (
-        "import asyncio\nfrom dice_engine.client import EngineClient\n"
-        "async def end():\n    await (await EngineClient.connect(start=False)).shutdown()\n"
-        "asyncio.run(end())"
-    )
-    subprocess.run([sys.executable, "-c", program], env={**os.environ, **place.environment}, timeout=60)
+        workplace.stop_real_engine()

@@ -86,13 +86,15 @@ FLIP = """__global__ void flip(float* data, int w, int h, int s) {
 """
 
 
-async def rewritten(place: Workplace, client: Client, name: str, text: str, where: str, language: str) -> str:
+async def rewritten(
+    place: Workplace, client: Client, name: str, text: str, where: str, language: str, timeout: float = 60
+) -> str:
     """Search at ``where`` and apply the first rewrite; returns the text that the editor has then."""
     uri = client.open(place.workspace / name, text, language)
     offset = text.index(where)
     find = next(a for a in await client.actions(uri, offset) if a["title"].startswith("Find a faster"))
     await client.command(find["command"])
-    await client.wait(lambda: client.messages(), timeout=60)
+    await client.wait(lambda: client.messages(), timeout=timeout)
     action = next((a for a in await client.actions(uri, offset) if "edit" in a), None)
     assert action is not None, client.messages()
     client.apply(uri, action["edit"])
