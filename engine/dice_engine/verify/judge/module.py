@@ -84,9 +84,12 @@ class ModuleTrial:
     def run(self, cpu: bool) -> None:
         """Every check that needs no clock, the telling ones first; later ones only while the budget lasts."""
         self.until = time.monotonic() + self.budget
-        first = self._case("seed0")
-        outputs = self._judge(first, RunOptions(poison=0))
-        second = self._case("seed1")
+        first, second = self._case("seed0"), self._case("seed1")
+        try:
+            outputs = self._judge(first, RunOptions(poison=0))
+        except Failed as failure:
+            self._explain(failure, first, second)
+            raise
         self._changes(first, outputs, second, self._judge(second, RunOptions(poison=1)))
         self._without_kernels(first)
         self._with_failing_kernels(first)
@@ -169,6 +172,16 @@ class ModuleTrial:
         if compare.identical(outputs, others) and not compare.identical(first.expected, second.expected):
             raise _deceptive("constant_output", "its output does not change with its inputs")
 
+    def _explain(self, failure: Failed, first: Case, second: Case) -> None:
+        """A wrong output that does not depend on the inputs is worse than wrong: raise for that instead."""
+        if failure.verdict != "mismatch" or self.worker.dead:
+            return
+        try:
+            outputs = [self._run(case, RunOptions())["outputs"] for case in (first, second)]
+        except Failed:
+            return
+        self._changes(first, outputs[0], second, outputs[1])
+
     def _without_kernels(self, case: Case) -> None:
         """With kernels that do nothing, nothing in the candidate may hold the answer."""
         replaced = {op: n for op, n in self.reference.ops.items() if self.found.kept.get(op, 0) < n}
@@ -220,7 +233,8 @@ class ModuleTrial:
         try:
             self._judge(third, RunOptions(reuse_inputs=True))
         except Failed as failure:
-            if failure.verdict != "mismatch" or failure.rule is not None:
+            stale = failure.verdict == "mismatch" and failure.rule is None
+            if not stale and failure.rule != "no_launch":
                 raise
             self._judge(third, RunOptions())
             raise _deceptive(

@@ -52,7 +52,7 @@ _ATTRIBUTES = _words(
     """
     __globals__ __builtins__ __subclasses__ __code__ __closure__ __getattribute__ f_back f_globals f_locals
     gi_frame tb_frame _getframe load_library __loader__ __spec__ ctypeslib memmap fromfile tofile unlink
-    rmtree write_text write_bytes __reduce__ __setstate__ load_state_dict_from_url
+    rmtree write_text write_bytes __reduce__ __setstate__ _exit load_state_dict_from_url
     """
 )
 _TORCH_CALLS = _words(
