@@ -73,7 +73,8 @@ def log_path() -> Path:
 def share_cores() -> None:
     """Let the threads of torch sleep while they wait for each other; to be called before torch is imported.
 
-    They spin by default, and next to a compiler that wants the same two cores decoding then takes eight times as long.
+    They spin by default, which next to compilers that want the same cores made a decoding pass 2 to 4 times slower
+    (nano's shape, 2 cores, load 6 to 8, runs of both kinds in turn).
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
