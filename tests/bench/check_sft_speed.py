@@ -32,19 +32,26 @@ def main() -> None:
     config = SdarConfig(4096, 512, 1536, 8, 8, 4, head_dim=64, tie_word_embeddings=True, mask_token_id=1)
     for rows in args.rows:
         with tempfile.TemporaryDirectory() as folder:
-            recipe = SftRecipe(data="", output=folder, row_length=args.length, batch_rows=rows, noise="block")
+            recipe = SftRecipe(
+                data="",
+                output=folder,
+                row_length=args.length,
+                batch_rows=rows,
+                noise="block",
+                optimizer="muon",
+            )
             model = SdarModel(config)
             model.reset_parameters()
             trainer = Trainer(recipe, model.cuda(), print, Path(folder))
             feed = trainer._feed(samples)
             start = time.monotonic()
             for _ in range(5):
-                loss = trainer._step([next(feed)], 1e-3)
+                loss = trainer._step([next(feed)], 1.0)
             torch.cuda.synchronize()
             warm = time.monotonic() - start
             start = time.monotonic()
             for _ in range(args.steps):
-                loss = trainer._step([next(feed)], 1e-3)
+                loss = trainer._step([next(feed)], 1.0)
             value = loss.item()
             seconds = time.monotonic() - start
             rate = args.steps * rows * args.length / seconds
@@ -57,7 +64,7 @@ def main() -> None:
             if args.profile:
                 with torch.profiler.profile() as profile:
                     for _ in range(3):
-                        trainer._step([next(feed)], 1e-3)
+                        trainer._step([next(feed)], 1.0)
                     torch.cuda.synchronize()
                 events = profile.key_averages()
                 print(events.table(sort_by="self_cuda_time_total", row_limit=22, max_name_column_width=60))

@@ -55,8 +55,9 @@ def recipe(tmp_path: Path, **changes: object) -> SftRecipe:
     return SftRecipe(data="", output=str(tmp_path), **{**values, **changes})  # type: ignore[arg-type]
 
 
-def test_training_learns_to_copy(tmp_path: Path) -> None:
-    trainer = Trainer(recipe(tmp_path), tiny_model(), lambda line: None, tmp_path)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_training_learns_to_copy(tmp_path: Path, optimizer: str) -> None:
+    trainer = Trainer(recipe(tmp_path, optimizer=optimizer), tiny_model(), lambda line: None, tmp_path)
     samples = copies(400)
     before = trainer.evaluate(samples[:64])
     trainer.run(samples, [])

@@ -6,7 +6,7 @@ import difflib
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from dice_training.objective import NoiseLevel
 
@@ -41,6 +41,8 @@ class SftRecipe:
     data: str
     output: str
     init: str | None = None
+    tokenizer: str | None = None
+    """Folder with a ``tokenizer.json`` to start with; by default one is trained on the data."""
     shape: ModelShape = ModelShape()
     block_size: int = 4
     noise: NoiseLevel = "sample"
@@ -50,7 +52,10 @@ class SftRecipe:
     steps: int = 1000
     max_minutes: float | None = None
     """Ends the schedule early when the clock, not the step count, is what is short."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
     learning_rate: float = 1e-3
+    adam_rate: float = 1.5e-3
+    """With Muon: the rate of AdamW for embeddings and norms."""
     warmup: float = 0.03
     decay: float = 0.25
     """The last share of the run, over which the rate falls linearly to zero."""

@@ -59,7 +59,7 @@ def train(recipe: SftRecipe, report: Report) -> Path:
     trainer = Trainer(recipe, model.to(device), report, output)
     trainer.run(samples, test_samples)
     model.load_state_dict(trainer.average)
-    save_folder(model, output, quantize=recipe.quantize)
+    save_folder(model, output, dtype=torch.bfloat16, quantize=recipe.quantize)
     (output / "recipe.json").write_text(json.dumps(asdict(recipe), indent=2))
     report(f"saved {output}")
     return output
@@ -71,7 +71,10 @@ def _start(recipe: SftRecipe, rows: list[dict[str, object]], output: Path) -> tu
         folder = Path(recipe.init)
         save_tokenizer_copy(folder, output)
         return load_model(folder, device="cpu", dtype=torch.float32).requires_grad_(True).train(), folder
-    save_tokenizer(train_tokenizer(texts(rows[:TOKENIZER_ROWS]), recipe.shape.vocab), output)
+    if recipe.tokenizer is not None:
+        save_tokenizer_copy(Path(recipe.tokenizer), output)
+    else:
+        save_tokenizer(train_tokenizer(texts(rows[:TOKENIZER_ROWS]), recipe.shape.vocab), output)
     shape = recipe.shape
     config = SdarConfig(
         vocab_size=shape.vocab,
@@ -107,17 +110,7 @@ class Trainer:
         self.recipe, self.model, self.report, self.output = recipe, model, report, output
         self.device = model.device
         self.cuda = self.device.type == "cuda"
-        matrices = [p for p in model.parameters() if p.dim() >= 2]
-        vectors = [p for p in model.parameters() if p.dim() < 2]
-        self.optimizer = torch.optim.AdamW(
-            [
-                {"params": matrices, "weight_decay": recipe.weight_decay},
-                {"params": vectors, "weight_decay": 0.0},
-            ],
-            lr=recipe.learning_rate,
-            betas=(0.9, 0.95),
-            fused=self.cuda,
-        )
+        self.optimizers = make_optimizers(model, recipe, fused=self.cuda)
         self.average = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         self.generator = torch.Generator(self.device).manual_seed(recipe.seed)
         self.rng = np.random.default_rng(recipe.seed)
@@ -140,11 +133,13 @@ class Trainer:
         feed = self._feed(samples)
         with (self.output / "log.jsonl").open("w") as log:
             for step in range(recipe.steps):
+                if step == 1:  # the first step compiles; the schedule's clock starts after it
+                    start = time.monotonic()
                 minutes = (time.monotonic() - start) / 60
                 done = max(step / recipe.steps, minutes / recipe.max_minutes if recipe.max_minutes else 0.0)
                 if done >= 1:
                     break
-                rate = recipe.learning_rate * schedule(done, recipe.warmup, recipe.decay)
+                rate = schedule(done, recipe.warmup, recipe.decay)
                 loss = self._step([next(feed) for _ in range(recipe.accumulate)], rate)
                 if step % LOG_EVERY == 0 or step == recipe.steps - 1:
                     value = loss.item()
@@ -188,6 +183,7 @@ class Trainer:
                     yield _take(rows, index)
 
     def _step(self, parts: list[Rows], rate: float) -> Tensor:
+        """One update from ``parts``, at the share ``rate`` of the peak learning rates. Returns the loss."""
         answers = max(1, sum(int(part.answer.sum()) for part in parts))
         total = torch.zeros((), device=self.device)
         for part in parts:
@@ -195,10 +191,11 @@ class Trainer:
             loss.backward()
             total += loss.detach()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak"] * rate
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         self._average()
         return total
 
@@ -243,6 +240,30 @@ class Trainer:
             part = _take(rows, np.arange(start, start + size))
             losses.append(self._loss(part, int(part.answer.sum())).item())
         return float(np.mean(losses))
+
+
+def make_optimizers(model: SdarModel, recipe: SftRecipe, fused: bool) -> list[torch.optim.Optimizer]:
+    """AdamW for everything, or Muon for the layers' matrices and AdamW for the rest; ``peak`` is each group's rate."""
+    inner = [p for name, p in model.named_parameters() if p.dim() == 2 and ".layers." in name]
+    outer = [p for name, p in model.named_parameters() if p.dim() == 2 and ".layers." not in name]
+    vectors = [p for p in model.parameters() if p.dim() < 2]
+    rate, decay = recipe.learning_rate, recipe.weight_decay
+    adam_rate = rate if recipe.optimizer == "adamw" else recipe.adam_rate
+    groups = [
+        {"params": outer, "weight_decay": decay, "peak": adam_rate},
+        {"params": vectors, "weight_decay": 0.0, "peak": adam_rate},
+    ]
+    if recipe.optimizer == "adamw":
+        groups.append({"params": inner, "weight_decay": decay, "peak": adam_rate})
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW(groups, lr=adam_rate, betas=(0.9, 0.95), fused=fused)
+    ]
+    if recipe.optimizer == "muon":
+        # Updates scaled to the size of AdamW's, so that rates mean about the same (arXiv 2502.16982).
+        muon = torch.optim.Muon(inner, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
+        muon.param_groups[0]["peak"] = rate
+        optimizers.append(muon)
+    return optimizers
 
 
 def schedule(done: float, warmup: float, decay: float) -> float:
