@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from dice_engine.source.host import HostProgram
-from dice_engine.source.host_values import Device, Dtype
+from dice_engine.source.host_values import Device, Dtype, Unsupported
 from dice_engine.verify.build import device_source
 from dice_engine.verify.build.cpu import CpuModule, Order, build_cpu
 from dice_engine.verify.build.host import HostExtension, build_host
@@ -40,6 +40,8 @@ class Toolchain:
         self.headers: Path | None = None
         """Where torch's precompiled headers lie; host code can be compiled only where the judge has made them."""
         self.launches = LaunchPath()
+        self.not_understood: str | None = None
+        """Why the last run met host code that must be compiled, None when it met none."""
         self.replaying = False
         """Whether interpreted calls run from notes (under the clock)."""
         self.extensions: list[Extension] = []
@@ -77,7 +79,7 @@ class Toolchain:
     def begin(self, mode: LaunchMode) -> None:
         """Start counting launches; ``mode`` says what becomes of them until ``end``."""
         self.launches.mode, self.launches.count = mode, 0
-        self.replaying = False
+        self.replaying, self.not_understood = False, None
         for extension in self.extensions:
             if extension.compiled is not None:
                 extension.compiled.mode = mode
@@ -212,9 +214,14 @@ class Extension:
                 args = self._positional(python_name, args, kwargs)
             if self.compiled is not None:
                 return getattr(self.compiled, cpp_name)(*args)
-            if self.replays is not None and self._toolchain.replaying:
-                return _to_python(self.replays(cpp_name, list(args)))
-            return _to_python(self._program.call(cpp_name, list(args), self._runtime))
+            try:
+                if self.replays is not None and self._toolchain.replaying:
+                    return _to_python(self.replays(cpp_name, list(args)))
+                return _to_python(self._program.call(cpp_name, list(args), self._runtime))
+            except Unsupported as reason:
+                # The caller may swallow this; the program asks here whether its run counts.
+                self._toolchain.not_understood = str(reason)
+                raise
 
         call.__name__ = python_name
         return call

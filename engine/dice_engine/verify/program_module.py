@@ -130,9 +130,17 @@ class ModuleProgram:
     def run(self, inputs: list[Any], options: RunOptions, seed: int) -> RunResult:
         """One forward pass on fresh copies of ``inputs``."""
         try:
-            return self._run(inputs, options, seed)
-        except Unsupported as reason:
-            self._compile_hosts(str(reason))
+            result = self._run(inputs, options, seed)
+        except (Unsupported, ProgramError) as error:
+            if self.toolchain.not_understood is None:
+                raise error
+            result = None
+        finally:
+            self.toolchain.end()
+        if self.toolchain.not_understood is None and result is not None:
+            return result
+        self._compile_hosts(self.toolchain.not_understood or "")
+        try:
             return self._run(inputs, options, seed)
         finally:
             self.toolchain.end()
