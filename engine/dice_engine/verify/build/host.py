@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dice_engine.verify.build import cuda_driver
 from dice_engine.verify.build.host_text import host_unit
@@ -119,9 +119,13 @@ class HostExtension:
         """Wait for the launches; raises LaunchError when one failed."""
         self.module.synchronize()
 
+    if TYPE_CHECKING:  # the bound functions
+
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...
+
     def _caller(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
-            self._error = None
+            self._error, self._table.pending = None, 0
             try:
                 result = function(*args)
             except RuntimeError:

@@ -93,7 +93,10 @@ def host_unit(source: str, cpu: bool) -> HostUnit:
             name = function_name(head)
             if name is not None and _stub(item.tokens, name, edits):
                 kernels[name] = _template_names(item.tokens)
-        elif is_function and "__device__" in specifiers and not specifiers & {"__host__", "constexpr"}:
+        elif "__shared__" in specifiers or (
+            is_function and "__device__" in specifiers and not specifiers & {"__host__", "constexpr"}
+        ):
+            # Device functions, and dynamic shared memory that is declared outside its kernel.
             edits.replace(first.start, last.end, "")
         elif words & {"struct", "class"} and "__device__" in words:
             _empty_device_methods(item.tokens, edits)

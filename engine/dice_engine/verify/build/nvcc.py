@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dice_engine.verify.build import cuda_driver
 from dice_engine.verify.build.cuda_driver import KernelResources, parse_ptxas
@@ -39,6 +39,7 @@ _WRAPPED = (
     "cudaLaunchCooperativeKernel",
     "cudaLaunchKernelExC",
 )
+_STATISTICS = re.compile(r"^(?:ptxas (?:info|\s+\.)|\s+\d+ bytes stack frame).*\n?", re.MULTILINE)
 _MODES = ("run", "fail", "skip")
 
 
@@ -83,6 +84,10 @@ class NvccExtension:
         """Wait for the launches; raises LaunchError when one failed."""
         cuda_driver.context().synchronize()
 
+    if TYPE_CHECKING:  # the bound functions
+
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...
+
     def _caller(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             self._launches.pending = 0
@@ -126,12 +131,7 @@ def build_nvcc(
     library, log = _compile(source, functions, workdir, cpp_sources, target, extra_flags, timeout, name)
     extension = NvccExtension(library, name, functions)
     extension.resources = parse_ptxas(log)
-    extension.log = re.sub(
-        r"^(?:ptxas (?:info|\s+\.)|\s+\d+ bytes stack frame).*\n?",
-        "",
-        clean_log(log, [workdir, SHIM]),
-        flags=re.MULTILINE,
-    )
+    extension.log = _STATISTICS.sub("", clean_log(log, [workdir, SHIM]))
     extension.build_seconds = time.perf_counter() - started
     return extension
 

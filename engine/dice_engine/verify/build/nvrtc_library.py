@@ -65,7 +65,7 @@ def cuda_homes() -> list[Path]:
     if nvcc:
         named.append(str(Path(nvcc).resolve().parent.parent))
     named.append("/usr/local/cuda")
-    return [home for home in dict.fromkeys(map(Path, named)) if home.is_dir()]
+    return [home for home in dict.fromkeys(map(Path, named)) if (home / "include/cuda.h").is_file()]
 
 
 @functools.cache
@@ -78,9 +78,15 @@ def include_paths() -> tuple[Path, ...]:
     return (SHIM, *toolkit, *cccl[:1])
 
 
-def cuda_include() -> Path | None:
-    """The folder with cuda_runtime.h, of a toolkit or of NVIDIA's wheels."""
-    return next((path for path in include_paths()[1:] if (path / "cuda_fp16.h").is_file()), None)
+def cuda_includes() -> list[Path]:
+    """Folders for host compilers: the one with cuda_runtime.h first, then those of NVIDIA's wheels (cuBLAS...)."""
+    folders = [package / "include" for package in _nvidia_packages()] + [
+        home / "include" for home in cuda_homes()
+    ]
+    runtime = [path for path in folders if (path / "cuda_runtime.h").is_file()]
+    return (
+        list(dict.fromkeys([*runtime[:1], *(path for path in folders if path.is_dir())])) if runtime else []
+    )
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dice_engine.verify.build.interface import BuildError, InfraError
-from dice_engine.verify.build.nvrtc_library import cuda_homes, cuda_include
+from dice_engine.verify.build.nvrtc_library import cuda_homes, cuda_includes
 from dice_engine.verify.build.process import run_compiler
 
 SHIM = Path(__file__).parent / "host_shim"
@@ -82,12 +82,12 @@ class Toolchain:
         if not (folders[-1] / "Python.h").is_file():
             raise InfraError(f"Python's headers are missing in {folders[-1]}: install python3-dev")
         if not cpu:
-            cuda = cuda_include()
-            if cuda is None or not (cuda / "cuda_runtime.h").is_file():
+            cuda = cuda_includes()
+            if not cuda:
                 raise InfraError(
                     "CUDA's headers are missing: install the CUDA toolkit or nvidia-cuda-runtime"
                 )
-            folders.append(cuda)
+            folders += cuda
         self.includes = [part for folder in folders for part in ("-isystem", folder)]
         self.libraries: list[str | Path] = ["-L", root / "lib", "-lc10", "-ltorch_cpu", "-ltorch"]
         if not cpu:
@@ -168,8 +168,10 @@ def cudart() -> list[str | Path]:
         for line in Path("/proc/self/maps").read_text().splitlines():
             if re.search(r"/libcudart\.so[.\d]*$", line):
                 return [Path(line.split(maxsplit=5)[-1])]
-    toolkits = [home / sub / "libcudart.so" for home in cuda_homes() for sub in ("lib64", "lib")]
-    return [path for path in toolkits if path.is_file()][:1]
+    toolkits: list[str | Path] = [
+        home / sub / "libcudart.so" for home in cuda_homes() for sub in ("lib64", "lib")
+    ]
+    return [path for path in toolkits if Path(path).is_file()][:1]
 
 
 @contextlib.contextmanager
