@@ -25,7 +25,7 @@ from dice_engine.verify.build.device_source import split
 from dice_engine.verify.build.host import HostExtension, build_host
 from dice_engine.verify.build.interface import BuildError, LaunchError
 from dice_engine.verify.build.nvcc import build_nvcc
-from dice_engine.verify.build.nvrtc import TORCH_FLAGS, NvrtcModule, build_nvrtc
+from dice_engine.verify.build.nvrtc import TORCH_FLAGS, NvrtcModule, build_nvrtc, warm
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKS: dict[str, Callable[[], str]] = {}
@@ -278,6 +278,18 @@ def nvrtc_libraries() -> str:
         torch.testing.assert_close(out[0], x.sum(), rtol=1e-4, atol=1e-4)
         said.append(f"{name} {seconds * 1e3:.0f} ms")
     return ", ".join(said)
+
+
+@check
+def nvrtc_warm() -> str:
+    """Cooperative groups with its header precompiled, as processes forked from a warmed one see it."""
+    before = build_nvrtc(split(LIBRARIES["cooperative_groups"])).build_seconds
+    begun = time.perf_counter()
+    warm(cuda_driver.context().arch, workdir(), [()])
+    seconds = time.perf_counter() - begun
+    after = build_nvrtc(split(LIBRARIES["cooperative_groups"])).build_seconds
+    expect(after < before, f"{after:.2f} s after warming, {before:.2f} s before")
+    return f"{before * 1e3:.0f} ms before, {after * 1e3:.0f} ms after; warming took {seconds * 1e3:.0f} ms"
 
 
 @check

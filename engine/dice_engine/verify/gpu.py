@@ -113,12 +113,16 @@ class GpuClock:
     def measure(
         self, call: Callable[[], Any], restore: Callable[[], Any] | None = None, n: int = 20
     ) -> Timing:
-        """Time ``n`` calls. ``restore`` runs before each, outside its time: fresh inputs."""
+        """Time ``n`` calls. ``restore`` runs before each, outside its time: fresh inputs.
+
+        One call more is made first and forgotten: the GPU may come from another process's turn.
+        """
         spans = []
-        for _ in range(n):
+        for _ in range(n + 1):
             if restore is not None:
                 restore()
             spans.append(self._once(call))
+        del spans[0]
         lateness = statistics.median(late - end for end, late, _ in spans) - self._overhead_ms
         # The host's part of the span covers the flush as well where the call was enqueued behind it: it only bounds.
         host = [h for _, _, h in spans]

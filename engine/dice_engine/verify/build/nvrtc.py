@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dice_engine.verify.build import cuda_driver
@@ -104,27 +105,60 @@ class _Compiled:
     lowered: dict[str, str] = field(default_factory=dict)
 
 
-def _standard_names(source: DeviceSource) -> list[str]:
+_GROUPS = ("dice_prelude.h", "cstdint", "cfloat", "cooperative_groups.h", "dice_std.h")
+"""What ``warm`` precompiles: the head of every source that uses cooperative groups, a second of headers."""
+_precompiled: dict[tuple[str, ...], Path] = {}
+
+
+def warm(arch: str, folder: Path, flag_sets: Iterable[Sequence[str]] = ((), TORCH_FLAGS)) -> None:
+    """Load NVRTC and precompile its slow headers, for this process and all that are forked from it later.
+
+    No GPU is touched, so a process that others are forked from may call it. ``folder`` takes 0.1 GB for each set of
+    flags and must stay as long as the processes. Raises InfraError where NVRTC is missing.
+    """
+    for flags in flag_sets:
+        options = _options(arch, _GROUPS, flags)
+        path = folder / f"groups-{len(_precompiled)}.pch"
+        source = DeviceSource("__global__ void dice_warm() {}")
+        if _run(source, [*options, f"--create-pch={path}"], []).cubin is not None and path.is_file():
+            _precompiled[tuple(options)] = path
+
+
+def _standard_names(source: DeviceSource) -> tuple[str, ...]:
     """Headers to include first: what nvcc always has, and what the source's dropped headers would have brought."""
-    headers = ["dice_prelude.h"]
-    if "std::" in source.text:
-        headers.append("dice_std.h")
+    if re.search(r"#\s*include\s*[<\"]cooperative_groups", source.text):
+        return _GROUPS
+    names = ("dice_std.h",) if "std::" in source.text else ()
     everything = _USES_CCCL.search(source.text) or any(map(_GIVES_ALL.match, source.dropped))
-    if everything or any(map(_GIVES_CSTDINT.fullmatch, source.dropped)):
-        headers.append("cstdint")
     if everything:
-        headers.append("cfloat")
-    return headers
+        names = ("cstdint", "cfloat", *names)
+    elif any(map(_GIVES_CSTDINT.fullmatch, source.dropped)):
+        names = ("cstdint", *names)
+    return ("dice_prelude.h", *names)
+
+
+def _options(arch: str, headers: Sequence[str], extra_flags: Sequence[str]) -> list[str]:
+    return [
+        *(f"--gpu-architecture={arch}", "--std=c++17", "--device-as-default-execution-space"),
+        # 47: CCCL defines the limits that our prelude has defined already. 629: a precompiled header that does not fit.
+        *("--ptxas-options=-v", "--diag-suppress=47,629"),
+        *(f"--include-path={path}" for path in include_paths()),
+        *extra_flags,
+        # Included by option, not in the text: a #line directive would keep NVRTC from precompiling headers.
+        *(f"--pre-include={header}" for header in headers),
+    ]
 
 
 def _compile(source: DeviceSource, arch: str, names: list[str], extra_flags: Sequence[str]) -> _Compiled:
+    options = _options(arch, _standard_names(source), extra_flags)
+    ready = _precompiled.get(tuple(options))
+    if ready is not None and ready.is_file():
+        options.append(f"--use-pch={ready}")
+    return _run(source, options, names)
+
+
+def _run(source: DeviceSource, options: list[str], names: list[str]) -> _Compiled:
     api = nvrtc()
-    options = [f"--gpu-architecture={arch}", "--std=c++17", "--device-as-default-execution-space"]
-    # Included by option, not in the text: a #line directive would keep NVRTC from precompiling headers.
-    options += [f"--pre-include={header}" for header in _standard_names(source)]
-    # 47: CCCL defines the limits that our prelude has defined already.
-    options += ["--ptxas-options=-v", "--diag-suppress=47"]
-    options += [*(f"--include-path={p}" for p in include_paths()), *extra_flags]
     cstdint = cccl_cstdint()
     headers = [] if cstdint is None else [cstdint.encode()]
     created = api.nvrtcCreateProgram(
@@ -139,7 +173,7 @@ def _compile(source: DeviceSource, arch: str, names: list[str], extra_flags: Seq
         if int(status) == int(api.nvrtcResult.NVRTC_ERROR_COMPILATION):
             return _Compiled(None, log)
         if int(status) == int(api.nvrtcResult.NVRTC_ERROR_INVALID_OPTION):
-            raise InfraError(f"NVRTC refuses its options for {arch}: {log.strip() or status.name}")
+            raise InfraError(f"NVRTC refuses its options: {log.strip() or status.name}")
         _done((status,), "compile")
         lowered = {
             n: _done(api.nvrtcGetLoweredName(program, n.encode()), f"find {n}").decode() for n in names
@@ -179,6 +213,7 @@ def clean_log(log: str) -> str:
         line
         for line in log.splitlines()
         if not line.startswith(("ptxas info", "ptxas         .", "Remark: The warnings can be suppressed"))
+        and "precompiled header file" not in line
     ]
     text = re.sub(r"__nv_name_map\(\d+\)", _FILE, "\n".join(kept))
     text = re.sub(r"^ *#pragma nv_mangled_name.*\n *\^\n?", "", text, flags=re.MULTILINE)
