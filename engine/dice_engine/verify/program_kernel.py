@@ -88,6 +88,10 @@ class KernelProgram:
             raise ProgramError("no_plan", "the wrapper's launches depend on what the buffers hold")
         self._again = recording.finish(None)
 
+    def choose(self, which: int) -> None:
+        """There is one input set; launches are counted from here."""
+        self.toolchain.begin("run")
+
     def call(self) -> None:
         """One run under the clock."""
         self._again(self._order)

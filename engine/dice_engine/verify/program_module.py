@@ -39,6 +39,7 @@ class ModuleProgram:
         self.model: torch.nn.Module | None = None
         self.double_model: torch.nn.Module | None = None
         self._last_inputs: list[Any] | None = None
+        self._result: Any = None
         if self.device.type == "cpu":
             pretend_cuda()
         setattr(cpp_extension, "load_inline", toolchain.load_inline)  # noqa: B010
@@ -163,12 +164,17 @@ class ModuleProgram:
             extension.replay()
 
     def choose(self, which: int) -> None:
-        """The input set of the timed calls that follow."""
+        """The input set of the timed calls that follow; launches are counted from here."""
         self._which = which
+        self.toolchain.begin("run")
         self.toolchain.replaying = True
 
     def restore(self) -> None:
-        """Fresh copies of the inputs at new addresses, and the seed that the checked runs had."""
+        """Fresh copies of the inputs at new addresses, no trace of the last result, the seed of the checked runs."""
+        for tensor in _tensors(self._result):
+            if tensor.dtype.is_floating_point:
+                tensor.fill_(float("nan"))
+        self._result = None
         self._given = [
             value.clone() if isinstance(value, torch.Tensor) else value for value in self._sets[self._which]
         ]

@@ -74,12 +74,20 @@ class Recording:
             if isinstance(argument, Pointer) and argument.base is not None
         ]
         module: Any = self.inner.module
-        prepared = module.prepare(call.kernel, call.template_args, call.grid, call.block, call.shared, values)
+        shape = (call.kernel, call.template_args, call.grid, call.block, call.shared)
+        prepared = module.prepare(*shape, values) if hasattr(module, "prepare") else None
+        launches = self.inner.launches
 
         def again(env: list[Any]) -> None:
+            launches.count += 1
             for index, slot, offset in pointers:
-                prepared.point(index, env[slot].data_ptr() + offset)
-            prepared()
+                values[index] = env[slot].data_ptr() + offset
+                if prepared is not None:
+                    prepared.point(index, values[index])
+            if prepared is not None:
+                prepared()
+            else:
+                module.launch(*shape, values)
 
         self._steps.append(again)
 

@@ -39,6 +39,8 @@ class Runner:
     """The program of this process and what can be asked of it. Every public method is a request."""
 
     def __init__(self, device: torch.device, folder: Path):
+        self._device, self._folder = device, folder
+        self._programs = 0
         self._toolchain = Toolchain(device, folder)
         self._module: ModuleProgram | None = None
         self._kernel: KernelProgram | None = None
@@ -76,6 +78,7 @@ class Runner:
     def load_module(
         self, text: str, role: str, class_name: str, tripwire: str | None, headers: str | None, clock: bool
     ) -> dict[str, Any]:
+        self._unload()
         self._toolchain.headers = Path(headers) if headers else None
         self._start_clock(clock)
         self._module = ModuleProgram(text, role, class_name, tripwire, self._toolchain)
@@ -109,6 +112,7 @@ class Runner:
     # -- kernels
 
     def load_kernel(self, text: str, plan: dict[str, Any], clock: bool) -> dict[str, Any]:
+        self._unload()
         self._start_clock(clock)
         self._kernel = KernelProgram(text, plan_from_message(plan), self._toolchain)
         module = self._kernel.module
@@ -132,21 +136,30 @@ class Runner:
     def time(self, which: int, calls: int, outputs: bool, warm: bool) -> dict[str, Any]:
         """Times of ``calls`` calls on input set ``which``, milliseconds."""
         program: Any = self._module or self._kernel
-        if self._module is not None:
-            self._module.choose(which)
+        program.choose(which)
         if warm:
             self._clock.warm_up(program.call, program.restore)
+            program.choose(which)
         timing = self._clock.measure(program.call, program.restore, calls)
         return {
             "ms": timing.ms,
             "escaped": timing.escaped,
             "consistent": timing.consistent,
+            "launches": self._toolchain.end(),
             "outputs": program.outputs() if outputs else None,
         }
 
     def bandwidth(self) -> float:
         """Bytes a second that a copy on this GPU reads and writes."""
         return copy_rate()
+
+    def _unload(self) -> None:
+        """Forget the last program; the process and its CUDA context serve the next one."""
+        self._programs += 1
+        self._module = self._kernel = None
+        folder = self._folder / f"program{self._programs}"
+        folder.mkdir()
+        self._toolchain = Toolchain(self._device, folder)
 
     def _start_clock(self, wanted: bool) -> None:
         # Before any code under test runs: the clock keeps torch's own functions.

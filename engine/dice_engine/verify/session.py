@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -47,8 +47,10 @@ from dice_engine.verify.zygote import Zygote, ZygoteError
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 Baseline = Literal["eager", "compile", "both"]
+Isolation = Literal["fork", "warm"]
 Measured = tuple[RatioInterval, float, float]
 _KEPT_REFERENCES = 4
+_WARM_USES = 64
 
 
 class VerifySession:
@@ -58,7 +60,12 @@ class VerifySession:
     temporary folder by default). ``cache``: verdicts of earlier runs, None for none. ``baseline``: what modules are
     timed against, the reference as it is, under torch.compile, or the better of both. Seconds: ``timeout`` bounds one
     run, ``build_timeout`` one build, ``budget`` the optional trials of one candidate.
-    References stay loaded between candidates. Use as a context manager.
+    References stay loaded between candidates.
+
+    For many candidates of our own making (data sets, rewards): ``isolation="warm"`` runs kernels on a GPU one after
+    another in one process, replaced after a crash, a timeout or 64 candidates; Python candidates and the CPU backend
+    always get a process of their own. ``trusted_reference=True`` loads one reference after another into one process.
+    Use as a context manager.
     """
 
     def __init__(
@@ -67,6 +74,8 @@ class VerifySession:
         workdir: Path | None = None,
         cache: VerdictCache | None = None,
         baseline: Baseline = "eager",
+        isolation: Isolation = "fork",
+        trusted_reference: bool = False,
         timeout: float = 30.0,
         build_timeout: float = 180.0,
         budget: float = 15.0,
@@ -83,6 +92,10 @@ class VerifySession:
         self.device = _device_name(described) if self.cuda else "cpu"
         """The device in words: the GPU's name, or ``cpu``."""
         self._headers: str | None = None
+        self._warm_kernels = isolation == "warm" and self.cuda
+        self._warm: list[tuple[Worker, int]] = []
+        self._trusted_reference = trusted_reference
+        self._spare: list[Worker] = []
         self._folder = Path(tempfile.mkdtemp(prefix="dice-verify-", dir=workdir))
         self._modules: OrderedDict[str, Reference] = OrderedDict()
         self._kernels: OrderedDict[str, OriginalKernel] = OrderedDict()
@@ -98,8 +111,9 @@ class VerifySession:
 
     def close(self) -> None:
         """End every runner of this session and remove its folder."""
-        for held in (*self._modules.values(), *self._kernels.values()):
-            held.worker.close()
+        held = [entry.worker for entry in (*self._modules.values(), *self._kernels.values())]
+        for worker in (*held, *self._spare, *(worker for worker, _ in self._warm)):
+            worker.close()
         self._modules.clear()
         self._kernels.clear()
         self._pool.shutdown(wait=True)
@@ -163,7 +177,7 @@ class VerifySession:
             return refused(finding)
         try:
             held = self._pool.submit(self._original, original, plan)
-            with self._worker() as worker:
+            with self._kernel_worker() as worker:
                 trial = KernelTrial(worker, self.timeout, self.budget)
                 findings = trial.found
                 try:
@@ -207,7 +221,8 @@ class VerifySession:
                 verdict = correct(findings, f"torch still computes {kept}" if kept else "")
                 if measure:
                     limits = (self.timeout, self.build_timeout)
-                    timing.time_module(verdict, against, worker, self.baseline, limits, self._gpu)
+                    launches = findings.launches
+                    timing.time_module(verdict, against, worker, self.baseline, launches, limits, self._gpu)
                 return verdict
         except Failed as failure:
             if failure.rule == NEEDS_HOST and self._headers is None:
@@ -219,7 +234,7 @@ class VerifySession:
         key = _digest(text, class_name)
         found = self._modules.pop(key, None)
         if found is None or found.worker.dead:
-            worker = self._worker()
+            worker = self._reference_worker()
             try:
                 found = Reference(
                     worker, text, class_name, self.timeout, self.build_timeout, self._headers, self.cuda
@@ -227,13 +242,13 @@ class VerifySession:
             except BaseException as error:
                 worker.close()
                 raise reference_failed(error) from error
-        return _keep(self._modules, key, found)
+        return self._keep(self._modules, key, found)
 
     def _original(self, text: str, plan: Plan) -> OriginalKernel:
         key = _digest(text, repr(plan))
         found = self._kernels.pop(key, None)
         if found is None or found.worker.dead:
-            worker = self._worker()
+            worker = self._reference_worker()
             try:
                 found = OriginalKernel(
                     worker, text, plan, self.timeout, self.build_timeout, not self.cuda, self.cuda
@@ -241,7 +256,42 @@ class VerifySession:
             except BaseException as error:
                 worker.close()
                 raise reference_failed(error) from error
-        return _keep(self._kernels, key, found)
+        return self._keep(self._kernels, key, found)
+
+    def _keep(self, held: OrderedDict[str, Any], key: str, found: Any) -> Any:
+        """``found`` as the latest of the loaded references; the oldest beyond the limit makes room."""
+        held[key] = found
+        while len(held) > (1 if self._trusted_reference else _KEPT_REFERENCES):
+            self._retire(held.popitem(last=False)[1].worker)
+        return found
+
+    @contextlib.contextmanager
+    def _kernel_worker(self) -> Iterator[Worker]:
+        """A runner for one kernel candidate, kept for the next one where that is allowed and it went well."""
+        worker, used = self._warm.pop() if self._warm else (self._worker(), 0)
+        try:
+            yield worker
+        except Failed as failure:
+            if failure.verdict not in ("mismatch", "build_error", "no_plan", "deceptive"):
+                worker.close()
+            raise
+        except BaseException:
+            worker.close()
+            raise
+        finally:
+            if self._warm_kernels and not worker.dead and used < _WARM_USES:
+                self._warm.append((worker, used + 1))
+            else:
+                worker.close()
+
+    def _reference_worker(self) -> Worker:
+        return self._spare.pop() if self._spare else self._worker()
+
+    def _retire(self, worker: Worker) -> None:
+        if self._trusted_reference and not worker.dead and not self._spare:
+            self._spare.append(worker)
+        else:
+            worker.close()
 
     def _worker(self) -> Worker:
         try:
@@ -273,14 +323,6 @@ class VerifySession:
         verdict.device = self.device
         verdict.seconds = round(time.monotonic() - started, 3)
         return verdict
-
-
-def _keep(held: OrderedDict[str, Any], key: str, found: Any) -> Any:
-    """``found`` as the latest of the loaded references; the oldest beyond the limit ends."""
-    held[key] = found
-    while len(held) > _KEPT_REFERENCES:
-        held.popitem(last=False)[1].worker.close()
-    return found
 
 
 def _make_headers(cuda: bool) -> str:

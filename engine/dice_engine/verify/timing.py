@@ -36,6 +36,8 @@ class Side:
 
     worker: Worker
     name: bench.Side
+    launches: int
+    """Kernels that one call launches, at least."""
     ms: list[float]
     escaped: int = 0
     inconsistent: int = 0
@@ -46,16 +48,23 @@ CheckOutputs = Callable[[int, Any], Check]
 
 
 def race(
-    reference: Worker, candidate: Worker, sets: int, check: CheckOutputs, output_bytes: int, timeout: float
+    reference: Worker,
+    candidate: Worker,
+    sets: int,
+    check: CheckOutputs,
+    launches: int,
+    output_bytes: int,
+    timeout: float,
 ) -> Measured:
     """Time both sides in turns: (ratio with interval, reference ms, candidate ms).
 
-    Both have prepared the same ``sets`` input sets. Raises Failed: ``deceptive`` when outputs under the clock are
+    Both have prepared the same ``sets`` input sets; a call of the candidate launches at least ``launches`` kernels.
+    Raises Failed: ``deceptive`` when outputs under the clock are
     wrong or work escapes the clock, ``infra_error`` when the times are impossible.
     """
     sides = {
-        "reference": Side(reference, "reference", []),
-        "candidate": Side(candidate, "candidate", []),
+        "reference": Side(reference, "reference", 0, []),
+        "candidate": Side(candidate, "candidate", launches, []),
     }
     first = {name: _block(side, 0, 5, True, check, timeout, warm=True) for name, side in sides.items()}
     for side in sides.values():
@@ -96,6 +105,10 @@ def _block(
     side.ms += times
     side.escaped += bool(result["escaped"])
     side.inconsistent += not result["consistent"]
+    if int(result["launches"]) < calls * side.launches:
+        raise Failed(
+            "deceptive", "under the clock it launches fewer kernels than when it is checked", "caching"
+        )
     if look and side.name == "candidate":
         found = check(which, result["outputs"])
         if not found.ok:
@@ -120,6 +133,7 @@ def time_kernel(
             candidate,
             1,
             lambda _, outputs: compare.compare(case.expected, outputs, case.limits, name=""),
+            1,
             written,
             timeout,
         )
@@ -132,10 +146,14 @@ def time_module(
     reference: Reference,
     candidate: Worker,
     baseline: Literal["eager", "compile", "both"],
+    launches: int,
     limits: tuple[float, float],
     device_key: str,
 ) -> None:
-    """Add times on the given inputs to the verdict on a correct module. ``limits``: seconds for a run and a build."""
+    """Add times on the given inputs to the verdict on a correct module.
+
+    ``launches``: kernels that a checked pass launched. ``limits``: seconds for a run and a build.
+    """
     timeout, build_timeout = limits
     cases = reference.timing_cases()
 
@@ -149,6 +167,7 @@ def time_module(
             candidate,
             len(cases),
             lambda which, outputs: compare.compare(cases[which].expected, outputs, cases[which].limits),
+            launches,
             written,
             build_timeout if compiled else timeout,
         )

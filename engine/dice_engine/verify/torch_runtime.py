@@ -111,7 +111,9 @@ class TorchRuntime:
             return True
         if name == "cuda":
             return tensor.to(self.device)
-        if name == "to":
+        if name == "slice":
+            return torch.ops.aten.slice.Tensor(tensor, *args)
+        if name in ("to", "toType"):
             return tensor.to(*[self._value(argument) for argument in args])
         if name == "item" and template:
             return tensor.item()

@@ -28,6 +28,8 @@ class Findings:
     max_rel: float = 0.0
     build: BuildInfo = field(default_factory=BuildInfo)
     kept: dict[str, int] = field(default_factory=dict)
+    launches: int = 0
+    """Kernels that a checked run launched, at least."""
 
 
 class ModuleTrial:
@@ -130,6 +132,8 @@ class ModuleTrial:
         self.found.kept = result["ops"]
         self._note_build(result["build"])
         self._honest(result)
+        launched = result["launches"]
+        self.found.launches = min(self.found.launches or launched, launched)
         limits = case.limits
         check = compare.compare(case.expected, result["outputs"], limits)
         self.found.max_abs = max(self.found.max_abs, check.max_abs)
