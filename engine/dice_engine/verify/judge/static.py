@@ -130,8 +130,9 @@ def check_body(body: str, kernel: str) -> Finding | None:
 
 
 def strip_cpp(text: str) -> str:
-    """C++ text with comments, strings and character literals blanked; line numbers stay."""
-    return _CPP_NOISE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text.replace("\\\n", " \n"))
+    """C++ text with comments, strings and character literals blanked and split words joined; line numbers stay."""
+    joined = re.sub(r"\\[ \t]*\r?\n(\w*)", r"\1\n", text)
+    return _CPP_NOISE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), joined)
 
 
 _CPP_NOISE = re.compile(

@@ -1,0 +1,134 @@
+"""Static rules: what they find, and what must not set them off."""
+
+from __future__ import annotations
+
+import pytest
+from dice_engine.verify.judge.static import check_body, check_cpp, check_python, strip_cpp
+
+
+def python(text: str, reference: str = "") -> str | None:
+    found = check_python(text, reference, "ModelNew", "Model")
+    return found.verdict if found else None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import subprocess",
+        "from subprocess import run as r",
+        "import os.path, socket",
+        "import os\nos.system('x')",
+        "import os as o\no.remove('x')",
+        "from os import unlink",
+        "import sys\nsys.modules['torch']",
+        "exec('pass')",
+        "e = eval",
+        "__import__('os')",
+        "open('x')",
+        "compile('1', '', 'eval')",
+        "import torch\ntorch.load('x')",
+        "import torch as t\nt.hub.load('a', 'b')",
+        "import torch\ntorch.ops.load_library('x.so')",
+        "import torch\nsetattr(torch, 'relu', None)",
+        "import torch\ngetattr(torch, 're' + 'lu')",
+        "getattr(object, '__subclasses__')",
+        "().__class__.__base__.__subclasses__()",
+        "(lambda: 0).__globals__",
+        "import ctypes",
+        "import gc",
+        "import importlib",
+        "from . import other",
+        "s = '''\n__global__ void k() {}\nvoid f() { system(\"x\"); }\n'''",
+    ],
+)
+def test_unsafe_python(text: str) -> None:
+    assert python(text) == "unsafe"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os\nos.environ['TORCH_CUDA_ARCH_LIST'] = '9.0'\nprint(os.path.join('a', 'b'))",
+        "import math, functools, itertools, typing, dataclasses, contextlib, warnings, time",
+        "def f(input):\n    return input + 1",
+        "class A:\n    def open(self): return self.open",
+        "def compile(x): return x\ncompile(1)",
+        "x.eval()\nmodel.compile()\nself.exec = 1",
+        "import torch\nf = torch.compile(lambda x: x)",
+        "import torch\ngetattr(torch, 'float32')",
+        "names = ['exec', 'eval']\n# exec('x')\ndoc = 'import subprocess; exec(1)'",
+        "setattr(self, 'weight', 1)\ngetattr(self, 'w' + str(1))",
+    ],
+)
+def test_harmless_python(text: str) -> None:
+    assert python(text) is None
+
+
+def test_what_the_users_file_does_already_is_the_users_business() -> None:
+    text = "import subprocess\nsubprocess.run(['make'])\ndata = open('x').read()\n"
+    assert python(text + "y = 1", text) is None
+    assert python(text + "open('y')", text) == "unsafe"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'void f() { system("x"); }',
+        'void f() { ::system ( "x" ); }',
+        'int f() { return std::system("x"); }',
+        'void f() { std::ofstream out("x"); }',
+        "void f() { int s = socket(1, 2, 3); }",
+        "void f() { if (x) fork(); else fork(); }",
+        'void f() { /* honest */ sys\\\ntem("x"); }',
+        '#include "/etc/passwd"',
+        '#include "../../secret.h"',
+        'void f() { PyRun_SimpleString("x"); }',
+        "__device__ void f() { syscall(60, 0); }",
+    ],
+)
+def test_unsafe_cpp(text: str) -> None:
+    found = check_cpp(text)
+    assert found is not None
+    assert found.verdict == "unsafe"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '// system("x")\n/* fork(); */ const char* s = "system(1) fork()";',
+        "auto y = x.clone(); queue.remove(3); p->kill(2);",
+        '#define CHECK(x) if ((x) != cudaSuccess) { fprintf(stderr, "%d", x); exit(1); }',
+        "__device__ float accept(float x) { return x; }\n__global__ void k(float* p) { p[0] = accept(1.0f); }",
+        '#include <cuda_runtime.h>\n#include "helper.cuh"',
+        'asm volatile("mov.u32 %0, %laneid;" : "=r"(lane));',
+        'R"(system("x"))";',
+    ],
+)
+def test_harmless_cpp(text: str) -> None:
+    assert check_cpp(text) is None
+
+
+@pytest.mark.parametrize("body", ["", "  // y[0] = 1;\n", "/* y[0] = x; */", "int i;", ' "y[0] = 1;";'])
+def test_empty_bodies(body: str) -> None:
+    found = check_body(body, "k")
+    assert found is not None
+    assert found.rule == "empty_core"
+
+
+@pytest.mark.parametrize("body", ["y[0] = 1;", "atomicAdd(y, 1);", "y[0]++;", "store(y);", "y[0] += a == b;"])
+def test_bodies_with_content(body: str) -> None:
+    assert check_body(body, "k") is None
+
+
+def test_a_class_that_only_passes() -> None:
+    text = "import torch.nn as nn\nclass ModelNew(nn.Module):\n    '''better'''\n    pass\n"
+    found = check_python(text, "", "ModelNew", "Model")
+    assert found is not None
+    assert found.rule == "empty_core"
+
+
+def test_stripping_keeps_lines() -> None:
+    text = 'a /* b\nc */ "d\\"e" \'f\' // g\nh R"x(i\nj)x" k 1\'000'
+    stripped = strip_cpp(text)
+    assert stripped.count("\n") == text.count("\n")
+    assert stripped.split() == ["a", "h", "k", "1'000"]
