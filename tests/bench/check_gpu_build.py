@@ -192,6 +192,7 @@ __global__ void copy(const float4* x, float4* y, long n) {
 def environment() -> str:
     described = gpu.describe(torch.cuda.current_device())
     expect(cuda_driver.context().arch.startswith("sm_"), "no architecture")
+    expect(described is None or described.arch == cuda_driver.context().arch, "NVML and CUDA disagree")
     return f"{described or torch.cuda.get_device_name()}; torch {torch.__version__}, {cuda_driver.context().arch}"
 
 

@@ -144,6 +144,8 @@ class GpuDescription:
     name: str
     uuid: str = ""
     driver: str = ""
+    arch: str = ""
+    """``sm_90``: what to compile for, known without starting CUDA in this process."""
     sm_mhz: int | None = None
     memory_mhz: int | None = None
     utilization: int | None = None
@@ -219,10 +221,12 @@ def _describe(nvml: Any, handle: Any) -> GpuDescription:
     utilization = ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
     memory = ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
     processes = ask(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle)) or []
+    capability = ask(lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
     return GpuDescription(
         name=ask(lambda: nvml.nvmlDeviceGetName(handle)) or "NVIDIA GPU",
         uuid=ask(lambda: nvml.nvmlDeviceGetUUID(handle)) or "",
         driver=ask(nvml.nvmlSystemGetDriverVersion) or "",
+        arch=f"sm_{capability[0]}{capability[1]}" if capability else "",
         sm_mhz=ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
         memory_mhz=ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
         utilization=utilization.gpu if utilization is not None else None,

@@ -1,6 +1,6 @@
 // Everything that a host translation unit may include, parsed once: dice_bind.h comes last, its macros are for the user's text.
 #pragma once
-#include <torch/types.h>
+#include "dice_torch.h"  // torch/types.h as toolchain.py slims it
 #include <cuda_runtime.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
