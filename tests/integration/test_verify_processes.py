@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from dice_engine.verify import sandbox
+from dice_engine.verify.folder import SessionFolder
 from dice_engine.verify.protocol import Channel, Closed, Deadline, ProtocolError
 from dice_engine.verify.session import VerifySession
 from dice_engine.verify.worker import Failed, Worker
@@ -168,6 +169,23 @@ def test_the_next_verdict_after_a_dead_zygote_is_right() -> None:
         Zygote.shared()._process.wait()
         again = session.verify_module(REFERENCE, module("return ext.run(x, self.factor) "))
         assert again.verdict == "correct_unmeasured", again
+
+
+def test_the_folder_of_a_killed_session_is_removed_by_the_next(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib, os\nfrom dice_engine.verify.folder import SessionFolder\n"
+        "print(SessionFolder(pathlib.Path(sys.argv[1])).path, flush=True)\nos.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    left = Path(done.stdout.strip())
+    assert left.is_dir()
+    ours = SessionFolder(tmp_path)
+    assert not left.exists()
+    other = SessionFolder(tmp_path)
+    assert ours.path.is_dir()
+    for folder in (ours, other):
+        folder.remove()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_frames_without_the_nonce_are_refused() -> None:

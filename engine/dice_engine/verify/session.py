@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import shutil
-import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -28,6 +26,7 @@ from dice_engine.verify.bench import RatioInterval
 from dice_engine.verify.build import host
 from dice_engine.verify.build.interface import InfraError
 from dice_engine.verify.cache import VerdictCache
+from dice_engine.verify.folder import SessionFolder
 from dice_engine.verify.judge import static
 from dice_engine.verify.judge.kernel import KernelTrial, OriginalKernel
 from dice_engine.verify.judge.module import Findings, ModuleTrial
@@ -96,7 +95,7 @@ class VerifySession:
         self._warm: list[tuple[Worker, int]] = []
         self._trusted_reference = trusted_reference
         self._spare: list[Worker] = []
-        self._folder = Path(tempfile.mkdtemp(prefix="dice-verify-", dir=workdir))
+        self._folder = SessionFolder(workdir)
         self._modules: OrderedDict[str, Reference] = OrderedDict()
         self._kernels: OrderedDict[str, OriginalKernel] = OrderedDict()
         with contextlib.suppress(ZygoteError):
@@ -117,7 +116,7 @@ class VerifySession:
         self._modules.clear()
         self._kernels.clear()
         self._pool.shutdown(wait=True)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
 
     def verify_kernel(
         self, original: str, candidate: str, kernel: str, plan: Plan | None = None, measure: bool = True
@@ -299,7 +298,7 @@ class VerifySession:
         except ZygoteError as error:
             raise Failed("infra_error", str(error)) from error
         cpu_seconds = int(self.build_timeout + 20 * self.timeout)
-        return Worker(zygote, self._folder, self.cuda, Limits(cpu_seconds=cpu_seconds))
+        return Worker(zygote, self._folder.path, self.cuda, Limits(cpu_seconds=cpu_seconds))
 
     # -- around it
 
