@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -88,7 +89,8 @@ def decode(
 
 def judge(decoded: list[Judged], device: str, workers: int, report: Report) -> list[Judged]:
     """Verify every distinct candidate of every row once, over ``workers`` processes."""
-    with ProcessPoolExecutor(workers) as pool:
+    # Forks of a process whose torch has threads hang, so the workers start anew.
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         results = pool.map(_verdicts, decoded, repeat(device), chunksize=1)
         for number, (item, verdicts) in enumerate(zip(decoded, results, strict=True), 1):
             item.verdicts = verdicts
