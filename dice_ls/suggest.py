@@ -23,6 +23,9 @@ from dice_ls.suggestions import wording
 from dice_ls.suggestions.pipeline import EngineError, NotCheckable, Request, connect, suggest
 from dice_ls.suggestions.store import Record, context_digest, identify
 
+_FIRST = ("load_inline_core", "kernel_body", "selection", "module")
+"""What is rewritten when no place was named: a whole CUDA source before one kernel of it, a plain module last."""
+
 
 class Refused(Exception):
     """Nothing can be suggested: one clear line, and the exit code that goes with it."""
@@ -108,7 +111,10 @@ def _read(path: Path) -> str:
 
 
 def choose(text: str, path: str, line: int | None, column: int | None) -> Hole:
-    """The hole at a place, else the first that can be rewritten and run. Raises Refused with what to do."""
+    """The hole at a place, else the first of the best kind that can be rewritten and run.
+
+    Raises Refused with what to do.
+    """
     try:
         holes = find_holes(text, path)
     except UnsupportedFile as error:
@@ -127,7 +133,7 @@ def choose(text: str, path: str, line: int | None, column: int | None) -> Hole:
             raise Refused(f"no kernel or module at {path}:{line}; the file has {places}")
     else:
         usable = [hole for hole in holes if hole.editable and hole.plan.runnable]
-        hole = usable[0] if usable else holes[0]
+        hole = min(usable or holes, key=lambda hole: _FIRST.index(hole.kind))
     if not hole.editable:
         raise Refused(f"`{hole.name}` cannot be rewritten: {hole.reason}", code=1)
     if not hole.plan.runnable:

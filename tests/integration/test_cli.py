@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from conftest import Workplace
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 NANO = Path(__file__).parents[2] / "engine/dice_engine/checkpoints/nano/model.safetensors"
 FILE = """__global__ void twice(const float* in, float* out, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -161,6 +162,20 @@ async def test_suggest_shows_a_table_and_the_diff_and_applies(workplace: Workpla
     assert source.read_text() == FILE[:start] + FAST + FILE[end:]
     assert source.stat().st_mode & 0o777 == 0o640
     assert [path.name for path in source.parent.iterdir()] == ["twice.cu"]
+
+
+@pytest.mark.asyncio
+async def test_without_a_place_the_cuda_source_comes_before_the_module(workplace: Workplace) -> None:
+    """The plain Model of a file that has a CUDA version is no default and cannot be rewritten beside it."""
+    await workplace.start_engine(cores=[], verdicts={})
+    source = workplace.workspace / "gated.py"
+    source.write_bytes((EXAMPLES / "gated_rms_norm.py").read_bytes())
+    result = suggest(workplace, str(source), "--json")
+    assert json.loads(result.stdout)["hole"]["kind"] == "load_inline_core", result.stderr
+    line = 1 + source.read_text().splitlines().index("class Model(nn.Module):")
+    refused = suggest(workplace, f"{source}:{line}")
+    assert refused.returncode == 1 and "rewrite that one" in refused.stderr
+    assert [request["kind"] for request in workplace.requests() if "kind" in request] == ["load_inline_core"]
 
 
 @pytest.mark.asyncio

@@ -283,6 +283,16 @@ def test_module_beside_the_extension() -> None:
         ("load_inline_core", "my_ext"),
         ("module", "Model"),
     ]
+    model = holes_of(text + INPUTS)[1]
+    assert not model.editable and not model.plan.runnable, "a second ModelNew above this one would never run"
+    assert model.reason == "ModelNew on line 7 would replace what is written here; rewrite that one"
+
+
+def test_a_class_above_the_module_replaces_nothing() -> None:
+    text = "import torch.nn as nn\nclass ModelNew(nn.Module):\n    pass\nclass Model(nn.Module):\n    pass\n"
+    assert [(hole.name, hole.editable) for hole in holes_of(text + INPUTS) if hole.name == "Model"] == [
+        ("Model", True)
+    ]
 
 
 PIECES = [

@@ -263,8 +263,15 @@ class _Document:
                 plan = Plan.none(f"get_inputs() makes the inputs of {owner}, not of {module.name}")
             else:
                 plan = Plan("inputs", origin={"inputs": "get_inputs in this file"})
+            rewritten = next((o for o in classes if o.name == "ModelNew" and o.start > module.start), None)
+            reason = None
+            if rewritten is not None:
+                # What is inserted here defines ModelNew too: the later class would be judged and run in its place.
+                line = self.lines.position(rewritten.start)[0] + 1
+                reason = f"ModelNew on line {line} would replace what is written here; rewrite that one"
+                plan = Plan.none(reason)
             at = (module.insert, module.insert)
-            found.append(self._hole("module", module.name, at, (module.start, module.end), None, plan))
+            found.append(self._hole("module", module.name, at, (module.start, module.end), reason, plan))
         return found
 
     def _dice_lines(self, start: int, end: int) -> list[DiceLine]:
