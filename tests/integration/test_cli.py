@@ -34,9 +34,12 @@ VERDICTS = {
 
 
 def dice(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    inherited = {
+        name: value for name, value in os.environ.items() if name != "COLUMNS"
+    }  # readline sets it in pytest
     return subprocess.run(
         [sys.executable, "-m", "dice_ls.cli", *arguments],
-        env={**os.environ, **(environment or {})},
+        env={**inherited, **(environment or {})},
         capture_output=True,
         text=True,
         timeout=120,
@@ -72,6 +75,42 @@ def test_bad_use_is_one_line_and_exit_2(tmp_path: Path) -> None:
     assert dice("unknown").returncode == 2
     assert dice().returncode == 2
     assert dice("suggest", str(text), "-n", "0").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("suggest FILE:9", "no line 9, the last is 8"),
+        ("suggest FILE:0", "no line 0"),
+        ("suggest FILE -n x", "-n: expected a whole number from 1 to 64, not 'x'"),
+        ("suggest FILE -n 65", "from 1 to 64"),
+        ("suggest FILE --device tpu", "tpu"),
+        ("suggest", "FILE"),
+        ("suggest FOLDER", "Is a directory"),
+        ("holes", "FILE"),
+        ("holes FOLDER", "Is a directory"),
+        ("generate --reference FILE -n 0", "of at least 1"),
+        ("serve --idle-seconds soon", "'soon'"),
+        ("doctor now", "now"),
+        ("unknown", "unknown"),
+    ],
+)
+def test_bad_arguments_are_one_line_that_names_them(source: Path, arguments: str, said: str) -> None:
+    words = arguments.replace("FILE", str(source)).replace("FOLDER", str(source.parent)).split()
+    result = dice(*words)
+    assert result.returncode == 2 and not result.stdout
+    (line,) = result.stderr.strip().splitlines()
+    assert said in line and line.startswith("dice"), line
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_a_file_that_cannot_be_written_is_refused_before_the_search(
+    workplace: Workplace, source: Path
+) -> None:
+    source.chmod(0o444)
+    result = suggest(workplace, str(source), "--apply")
+    assert result.returncode == 2 and "cannot write" in result.stderr
+    assert workplace.requests() == []
 
 
 def test_help_and_version() -> None:

@@ -18,6 +18,7 @@ from dice_engine.model.tokenizer import SPECIALS
 from dice_engine.model.weights import load_model, save_folder
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from dice_training.data import build_dataset, read_rows, texts
 from dice_training.objective import Batch, corrupt, dense_visibility, diffusion_loss, visibility
@@ -225,9 +226,9 @@ class Trainer:
 
     @torch.no_grad()
     def _average(self) -> None:
-        keep = self.recipe.ema
         state = self.model.state_dict()
-        torch._foreach_lerp_(list(self.average.values()), [state[name] for name in self.average], 1 - keep)
+        update = get_ema_multi_avg_fn(self.recipe.ema)
+        update(list(self.average.values()), [state[name] for name in self.average], 0)
 
     @torch.no_grad()
     def evaluate(self, samples: list[Sample]) -> float:

@@ -201,4 +201,3 @@ def instantiations(program: HostProgram, plan: Plan) -> tuple[tuple[str, tuple[s
                 continue
             found.update({(call.kernel, call.template_args): None for call in calls})
     return tuple(found)
-

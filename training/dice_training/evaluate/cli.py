@@ -7,7 +7,10 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dice_engine.verify.session import DeviceName
 
 
 def main(argv: list[str]) -> int:
@@ -56,7 +59,7 @@ def _infill(args: argparse.Namespace) -> int:
     return 0
 
 
-def resolve_device(device: str) -> str:
+def resolve_device(device: DeviceName) -> DeviceName:
     if device != "auto":
         return device
     import torch

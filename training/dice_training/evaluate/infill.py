@@ -12,11 +12,14 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dice_engine.verify.verdict import CORRECT, Verdict
 
 from dice_training.data import read_rows, request_of
+
+if TYPE_CHECKING:
+    from dice_engine.verify.session import DeviceName
 
 Report = Callable[[str], None]
 
@@ -45,7 +48,7 @@ def evaluate(
     file: Path,
     *,
     checkpoint: Path | None,
-    device: str,
+    device: DeviceName,
     n: int,
     limit: int | None,
     seed: int,
@@ -73,7 +76,7 @@ def evaluate(
 
 
 def decode(
-    rows: list[dict[str, Any]], checkpoint: Path | None, device: str, n: int, seed: int, report: Report
+    rows: list[dict[str, Any]], checkpoint: Path | None, device: DeviceName, n: int, seed: int, report: Report
 ) -> list[Judged]:
     from dice_engine.engine import Engine
 
@@ -87,7 +90,7 @@ def decode(
     return decoded
 
 
-def judge(decoded: list[Judged], device: str, workers: int, report: Report) -> list[Judged]:
+def judge(decoded: list[Judged], device: DeviceName, workers: int, report: Report) -> list[Judged]:
     """Verify every distinct candidate of every row once, over ``workers`` processes."""
     # Forks of a process whose torch has threads hang, so the workers start anew.
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
@@ -102,7 +105,7 @@ def judge(decoded: list[Judged], device: str, workers: int, report: Report) -> l
 _session: Any = None
 
 
-def _verdicts(item: Judged, device: str) -> list[Verdict]:
+def _verdicts(item: Judged, device: DeviceName) -> list[Verdict]:
     from dice_engine.verify.session import VerifySession
 
     global _session
