@@ -11,6 +11,8 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
+from dice_engine.arguments import Arguments
+
 from dice_ls import __version__
 
 _MODULES = {
@@ -69,7 +71,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="dice", description="Verified rewrites of CUDA kernels, decoded by a model on this machine."
     )
     parser.add_argument("--version", action="version", version=f"dice {__version__}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from dice_engine import NANO
+from dice_engine.arguments import Arguments
 
 from dice_ls import __version__
 
@@ -31,7 +31,7 @@ class Check:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="dice doctor", description="What works on this machine.")
+    parser = Arguments(prog="dice doctor", description="What works on this machine.")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--checkpoint", help="folder of the model to look at instead of the embedded one")
     options = parser.parse_args(argv)

@@ -12,6 +12,7 @@ import tempfile
 from contextlib import aclosing
 from pathlib import Path
 
+from dice_engine.arguments import Arguments, whole
 from dice_engine.source.hole import Hole
 from dice_engine.source.holes import UnsupportedFile, apply, find_holes, hole_at
 from lsprotocol.types import Position
@@ -42,6 +43,8 @@ def main(argv: list[str]) -> int:
         path, line, column = _place(options.place)
         text = _read(path)
         hole = choose(text, str(path), line, column)
+        if options.apply and not (os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)):
+            raise Refused(f"cannot write {path}: Permission denied")
         if not options.json and line is None:
             _mention_others(screen, text, str(path), hole)
         record, device = asyncio.run(_run(options, path, text, hole, screen))
@@ -68,7 +71,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="dice suggest",
         description="Decode faster versions of a kernel or module, check each against the original and time it. "
         "This compiles and runs code of FILE.",
@@ -76,19 +79,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "place", metavar="FILE[:LINE[:COL]]", help="a .cu or .py file, lines and columns from 1"
     )
-    parser.add_argument("-n", type=_count, default=8, metavar="N", help="how many candidates to decode (8)")
+    parser.add_argument(
+        "-n", type=whole(1, 64), default=8, metavar="N", help="how many candidates to decode (8)"
+    )
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     parser.add_argument("--checkpoint", metavar="PATH", help="folder of the model to use")
     parser.add_argument("--apply", action="store_true", help="write the best verified rewrite to FILE")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= 64:
-        raise argparse.ArgumentTypeError("must be from 1 to 64")
-    return number
 
 
 def _place(place: str) -> tuple[Path, int | None, int | None]:
@@ -123,8 +121,10 @@ def choose(text: str, path: str, line: int | None, column: int | None) -> Hole:
         raise Refused(f"{path} has no kernel or module that could be rewritten")
     if line is not None:
         positions = Positions(text, "utf-32")
-        if not 1 <= line <= positions.line_count:
-            raise Refused(f"{path} has {positions.line_count} lines, not {line}")
+        # The empty line after the last line end is none that people count.
+        count = positions.line_count - (positions.line(positions.line_count - 1) == "")
+        if not 1 <= line <= count:
+            raise Refused(f"{path} has no line {line}, the last is {count}")
         start = positions.line(line - 1)
         at = len(start) - len(start.lstrip()) if column is None else column - 1
         hole = hole_at(holes, positions.offset(Position(line - 1, at)))

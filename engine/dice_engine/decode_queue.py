@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import dice_engine
 from dice_engine import wire
+from dice_engine.devices import without_doubt
 from dice_engine.prompts import CoreRequest, PromptError
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class DecodeQueue:
         return None
 
     def _open(self, request: wire.GenerateRequest) -> Iterator[BlockProgress | Candidate]:
-        engine = self._engine(request.checkpoint, request.device)
+        engine = self._engine(request.checkpoint, without_doubt(request.device))
         return engine.stream(
             CoreRequest(request.kind, request.prefix, request.suffix, request.reference),
             request.n,

@@ -5,6 +5,15 @@ from __future__ import annotations
 import ctypes
 import sys
 from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dice_engine.wire import Device
+
+
+def without_doubt(device: Device) -> Device:
+    """``auto`` is ``cpu`` where there is no GPU, so that what is kept by device is not kept twice."""
+    return "cpu" if device == "auto" and gpu_name() is None else device
 
 
 @cache

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dice_engine.arguments import Arguments, whole
 from dice_engine.prompts import CoreRequest, PromptError, core_request
 from dice_engine.runtime import share_cores
 
@@ -121,32 +122,25 @@ def _report(request: CoreRequest, candidate: Candidate) -> dict[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="dice generate",
         description="Decode candidates for a gap in a program. Nothing is compiled or run.",
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--infill", type=Path, metavar="FILE.json", help="{kind, prefix, suffix, reference}")
     source.add_argument("--reference", type=Path, metavar="FILE.py", help="a PyTorch module with get_inputs")
-    parser.add_argument("-n", type=_count, default=8, metavar="N", help="how many candidates (8)")
+    parser.add_argument("-n", type=whole(1), default=8, metavar="N", help="how many candidates (8)")
     parser.add_argument(
         "--seed", type=int, default=0, help="the first seed; candidate i draws with seed + i (0)"
     )
     parser.add_argument(
         "--temperature", type=float, default=0.8, help="of all candidates but the greedy first (0.8)"
     )
-    parser.add_argument("--max-new-tokens", type=_count, default=1024, metavar="N", help="at most (1024)")
+    parser.add_argument("--max-new-tokens", type=whole(1), default=1024, metavar="N", help="at most (1024)")
     parser.add_argument("--checkpoint", metavar="PATH", help="folder of the model (the embedded one)")
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
 
 
 if __name__ == "__main__":

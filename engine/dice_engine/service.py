@@ -11,6 +11,7 @@ import signal
 import sys
 from dataclasses import asdict
 
+from dice_engine.arguments import Arguments
 from dice_engine.client import EngineClient
 from dice_engine.runtime import EngineError, lock, prepare_dir, share_cores, socket_dir
 from dice_engine.serving import Service
@@ -81,9 +82,7 @@ async def _ask(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="dice serve", description="Run the engine that a user's editors share."
-    )
+    parser = Arguments(prog="dice serve", description="Run the engine that a user's editors share.")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--status", action="store_true", help="say what the running engine does")
     what.add_argument("--stop", action="store_true", help="end the running engine")
@@ -101,9 +100,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
     if not number > 0:
-        raise argparse.ArgumentTypeError("must be more than 0")
+        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, not {text!r}")
     return number
 
 

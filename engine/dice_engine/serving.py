@@ -12,7 +12,7 @@ from importlib import metadata
 
 from dice_engine import wire
 from dice_engine.decode_queue import DecodeJob, DecodeQueue, QueueFull
-from dice_engine.devices import gpu_name
+from dice_engine.devices import gpu_name, without_doubt
 from dice_engine.runtime import UNIX_SOCKETS, socket_path, token_path, write_token
 from dice_engine.verify_pool import VerifyPool
 
@@ -72,9 +72,10 @@ class Service:
         self._stop.set()
 
     def pool(self, device: wire.Device) -> VerifyPool:
-        if device not in self._pools:
-            self._pools[device] = VerifyPool(device)
-        return self._pools[device]
+        settled = without_doubt(device)
+        if settled not in self._pools:
+            self._pools[settled] = VerifyPool(settled)
+        return self._pools[settled]
 
     def status(self, id: str) -> wire.Status:
         now = time.monotonic()

@@ -20,6 +20,7 @@ import pytest
 import pytest_asyncio
 from dice_engine import wire
 from dice_engine.client import EngineClient, EngineError
+from dice_engine.devices import gpu_name
 from dice_engine.verify_pool import VerifyPool
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="speaks to the Unix socket directly")
@@ -92,6 +93,9 @@ async def test_generate_gives_what_the_engine_gives(
     assert [e.core for e in found] == [c.core for c in direct]
     status = await client.status()
     assert status.models == [request_.checkpoint] and status.clients >= 1 and status.pid == client.pid
+    if gpu_name() is None:
+        await collect(client, replace(request_, id="", device="auto"))
+        assert (await client.status()).models == [request_.checkpoint], "auto and cpu are one model here"
 
 
 @pytest.mark.asyncio

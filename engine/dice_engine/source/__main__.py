@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from dice_engine.arguments import Arguments
 from dice_engine.source.hole import Hole
 from dice_engine.source.holes import UnsupportedFile, find_holes
 from dice_engine.source.lines import LineMap
@@ -15,9 +15,7 @@ from dice_engine.source.lines import LineMap
 
 def main(arguments: list[str] | None = None) -> int:
     """List the holes of one file. 0 when the file was read (with or without holes), 2 for bad use or input."""
-    parser = argparse.ArgumentParser(
-        prog="dice holes", description="What of a .cu or PyTorch file can be rewritten."
-    )
+    parser = Arguments(prog="dice holes", description="What of a .cu or PyTorch file can be rewritten.")
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--json", action="store_true", help="machine-readable: a list of holes")
     options = parser.parse_args(arguments)
