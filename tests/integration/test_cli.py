@@ -258,13 +258,23 @@ def test_suggest_with_a_real_engine_that_writes_nonsense(
 
 @pytest.mark.skipif(not NANO.exists(), reason="the embedded checkpoint is not in this tree")
 def test_suggest_with_the_embedded_model(workplace: Workplace, source: Path) -> None:
-    """The whole thread: the real engine process decodes with nano, g++ builds, the judge compares."""
+    """The whole thread: the real engine process decodes with nano, g++ builds, the judge compares.
+
+    A checkpoint that finds nothing must say so; every candidate has a verdict of its own either way.
+    """
     try:
-        result = suggest(workplace, str(source), "--json", "--device", "cpu", "-n", "4")
+        result = suggest(workplace, str(source), "--json", "--device", "cpu", "-n", "2", "--apply")
         report = json.loads(result.stdout)
-        assert result.returncode == 0, report
-        best = next(one for one in report["candidates"] if one["index"] == report["best"])
-        assert best["verdict"]["verdict"] == "correct_unmeasured"
+        verdicts = [one["verdict"] for one in report["candidates"]]
+        assert len(verdicts) == 2 and all(one["verdict"] != "infra_error" for one in verdicts), report
+        if report["best"] is None:
+            assert result.returncode == 1 and source.read_text() == FILE
+            return
+        assert result.returncode == 0, result.stderr
+        best = report["candidates"][report["best"]]
+        assert best["verdict"]["verdict"] == "correct_unmeasured" and best["verdict"]["speedup"] is None
         assert best["verdict"]["trials"] >= 5
+        start, end = report["hole"]["start_byte"], report["hole"]["end_byte"]
+        assert source.read_text() == FILE[:start] + best["core"] + FILE[end:]
     finally:
         workplace.stop_real_engine()
