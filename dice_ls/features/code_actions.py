@@ -75,7 +75,7 @@ def _actions(ls: DiceServer, document: Document, hole_id: HoleId, hole: Hole) ->
         actions = _disabled(
             ls, title, hole.plan.reason or "no plan to run this code: add an @dice annotation"
         )
-        if edits.can_annotate(hole) and hole.kind != "load_inline_core":
+        if edits.can_annotate(hole):
             name = f"Insert a @dice annotation above `{hole.name}`"
             insert = command(name, "dice.insertAnnotation", document, hole_id)
             actions.insert(0, types.CodeAction(name, FIX, command=insert))

@@ -35,7 +35,8 @@ def _above(document: Document, hole: Hole) -> types.Range:
 def _command(ls: DiceServer, document: Document, hole_id: HoleId, hole: Hole) -> types.Command:
     if not hole.plan.runnable:
         if not edits.can_annotate(hole):
-            return command("DICE: no plan, see the @dice annotation", "dice.status", document, hole_id)
+            why = "see the @dice annotation" if edits.annotated(hole) else "see why"
+            return command(f"DICE: no plan, {why}", "dice.status", document, hole_id)
         return command("DICE: no plan, add @dice", "dice.insertAnnotation", document, hole_id)
     record, candidates = edits.offers(ls, document, hole_id, hole)
     if record is None or (record.offers() and not candidates):

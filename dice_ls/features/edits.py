@@ -75,7 +75,18 @@ def workspace_edit(
 
 def can_annotate(hole: Hole) -> bool:
     """Whether a new annotation would help: not where one stands already and has a fault."""
-    return not hole.plan.runnable and not (hole.plan.reason or "").startswith("the annotation")
+    return not hole.plan.runnable and hole.kind != "load_inline_core" and not annotated(hole)
+
+
+def annotated(hole: Hole) -> bool:
+    """Whether a comment directly above the kernel or class holds a ``@dice`` line."""
+    above = hole.prefix.encode("utf-8", "surrogatepass")[: hole.anchor[0]].decode("utf-8", "replace")
+    for line in reversed(above.rstrip(" \t").splitlines()):
+        if not line.strip().startswith(("//", "#", "/*", "*")) and not line.rstrip().endswith("*/"):
+            return False
+        if "@dice" in line:
+            return True
+    return False
 
 
 def stub(server: DiceServer, document: Document, hole: Hole) -> types.WorkspaceEdit:
