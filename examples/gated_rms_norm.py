@@ -13,7 +13,8 @@ class Model(nn.Module):
         self.scale = scale
 
     def forward(self, x):
-        x = F.silu(x * self.scale)
+        x = x * self.scale
+        x = F.silu(x)
         return x * torch.rsqrt(x.pow(2).mean(dim=-1, keepdim=True) + 1e-6) * self.weight
 
 

@@ -5,7 +5,7 @@
 #define BLOCK 256
 
 __global__ void row_magnitude(const float* act, float* mag, int rows, int cols) {
-    __shared__ float sums[BLOCK];
+    __shared__ float sdata[BLOCK];
     int r = blockIdx.x;
     int t = threadIdx.x;
     float acc = 0.0f;
@@ -14,15 +14,15 @@ __global__ void row_magnitude(const float* act, float* mag, int rows, int cols) 
         v = v / (1.0 + exp(-v));
         acc += powf(v, 2.0f);
     }
-    sums[t] = acc;
+    sdata[t] = acc;
     __syncthreads();
     for (int s = blockDim.x / 2; s > 0; s >>= 1) {
         if (t < s) {
-            sums[t] += sums[t + s];
+            sdata[t] += sdata[t + s];
         }
         __syncthreads();
     }
-    if (t == 0) mag[r] = sqrt(sums[0]);
+    if (t == 0) mag[r] = sqrt(sdata[0]);
 }
 
 void row_magnitude_cuda(const float* act, float* mag, int rows, int cols, cudaStream_t stream) {

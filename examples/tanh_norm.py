@@ -10,7 +10,8 @@ class Model(nn.Module):
         self.norm = nn.LayerNorm(features)
 
     def forward(self, x):
-        x = torch.tanh(x + 0.5)
+        x = x + 0.5
+        x = torch.tanh(x)
         return self.norm(x)
 
 
