@@ -2,21 +2,32 @@
 PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/pip install -q --disable-pip-version-check
-# A machine without an NVIDIA driver gets the CPU wheel of torch that the tests are pinned to.
-TORCH := torch==2.13.0
+
+# Which torch. Without an NVIDIA driver: the CPU build that the tests are pinned to, never the default one, which brings
+# gigabytes of CUDA along (PyTorch's own index has it where the configured ones do not). With a driver: the default one,
+# which is for CUDA; but where the system's Python has a torch that sees the GPU, that one is used in place: somebody
+# chose it for this driver, and a second one would be 5 GB more.
+CPU_TORCH := 2.13.0
+CPU_INDEX := https://download.pytorch.org/whl/cpu
+HAS_DRIVER := command -v nvidia-smi >/dev/null
+SYSTEM_TORCH := $(PYTHON) -c 'import torch; assert torch.cuda.is_available() and torch.__version__ >= "2.9"' 2>/dev/null
 
 .PHONY: demo test lint clean
 
 $(VENV)/.base: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip
-	$(PIP) "$(TORCH)" numpy
+	@echo "== $(VENV): dice and its engine (some minutes the first time)"
+	@if $(HAS_DRIVER) && $(SYSTEM_TORCH); then \
+	  $(PYTHON) -m venv --system-site-packages $(VENV); else $(PYTHON) -m venv $(VENV); fi
+	@if $(HAS_DRIVER); then $(PIP) "torch>=2.9" numpy; \
+	  else $(PIP) "torch==$(CPU_TORCH)+cpu" numpy 2>/dev/null \
+	    || { $(PIP) --index-url $(CPU_INDEX) "torch==$(CPU_TORCH)" && $(PIP) numpy; }; fi
 	$(PIP) -e ".[engine]"
-	touch $@
+	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
+	@echo "== $(VENV): what the tests need"
 	$(PIP) -e ".[test]"
-	touch $@
+	@touch $@
 
 demo: $(VENV)/.base
 	$(VENV)/bin/python examples/demo.py
