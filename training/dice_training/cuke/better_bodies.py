@@ -112,7 +112,7 @@ class BetterBody(BodyWriter):
         guard = "" if alone else f"if ({n.tid} == 0) "
         if not self.spec.after:
             return [*lines, f"{guard}{n.out}[{n.row}] = {result};"]
-        work = [f"float r = {result};", *chain(self.spec.after, "r", place), f"{n.out}[{n.row}] = r;"]
+        work = [f"float {n.v} = {result};", *chain(self.spec.after, n.v, place), f"{n.out}[{n.row}] = {n.v};"]
         return lines + (loop(guard.strip(), work, unit) if guard else work)
 
     def _shared(self) -> str:

@@ -21,20 +21,22 @@ from dice_training.cuke.device import (
 )
 from dice_training.cuke.row_ops import Combine, RowOp
 from dice_training.cuke.spec import Operand, Spec
-from dice_training.cuke.style import CoreStyle
 
+_UNIT = "    "
 WARP_WIDTH = 256
 """Rows up to this many columns are given to one warp each."""
 
 
 class CoreWriter:
-    def __init__(self, spec: Spec, style: CoreStyle, function: str, scalar: str = "float") -> None:
+    """``scalar``: the type of scalar arguments of the host function."""
+
+    def __init__(self, spec: Spec, function: str, scalar: str = "float") -> None:
         self.scalar_type = scalar
-        self.spec, self.style, self.function = spec, style, function
+        self.spec, self.function = spec, function
         self.kernel = f"{function}_kernel"
         self.names = [spec.x] + [o.name for o in spec.operands]
         self.scalars = [s.name for s in spec.scalars if s.name]
-        self.out = style.output
+        self.out = "out"
         self.schedule = self._schedule()
         self.element = "base + (size_t)c * inner" if self.schedule == "strided" else "base + c"
         self.vectors = any(o.layout == "vec" for o in spec.operands)
@@ -60,7 +62,7 @@ class CoreWriter:
         if row and row.definition.special == "" and self.schedule != "strided":
             combines: list[Combine] = list(dict.fromkeys([p.combine for p in row.definition.phases]))
             helper = warp_helper if self.schedule == "warp" else block_helper
-            blocks += [helper(c, self.style.indent) for c in combines]
+            blocks += [helper(c, _UNIT) for c in combines]
         if self.prepared:
             blocks.append(self._prepare())
         blocks.append(self._kernel())
@@ -83,7 +85,7 @@ class CoreWriter:
         args = ["v", *(o.name for o in self._before_operands()), *self._before_scalars()]
         body = [*chain(self.spec.before, "v", lambda o: o.name), "return v;"]
         head = f"__device__ __forceinline__ float prepare({', '.join('float ' + a for a in args)}) {{"
-        return [head, *indent(body, self.style.indent), "}"]
+        return [head, *indent(body, _UNIT), "}"]
 
     def _signature(self, sizes: list[str]) -> str:
         args = [f"const float* __restrict__ {n}" for n in self.names]
@@ -93,7 +95,7 @@ class CoreWriter:
 
     def _kernel(self) -> list[str]:
         body = self._row_body() if self.spec.row else self._pointwise_body()
-        return [self._signature(self._sizes()), *indent(body, self.style.indent), "}"]
+        return [self._signature(self._sizes()), *indent(body, _UNIT), "}"]
 
     def _sizes(self) -> list[str]:
         sizes = {
@@ -105,8 +107,7 @@ class CoreWriter:
         return ["n"] if self.schedule == "pointwise" and not self.vectors else sizes[self.schedule]
 
     def _pointwise_body(self) -> list[str]:
-        style = self.style
-        i, v = style.index, style.value
+        i, v = "idx", "v"
 
         def place(operand: Operand) -> str:
             return read(operand.name, operand, i, f"{i} % cols")
@@ -117,15 +118,13 @@ class CoreWriter:
             f"{self.out}[{i}] = {v};",
         ]
         head = f"int {i} = blockIdx.x * blockDim.x + threadIdx.x;"
-        if style.early_return:
-            return [head, f"if ({i} >= n) return;", *work]
-        return [head, *loop(f"if ({i} < n)", work, style.indent)]
+        return [head, *loop(f"if ({i} < n)", work, _UNIT)]
 
     def _place(self, operand: Operand) -> str:
         return read(operand.name, operand, self.element, "c")
 
     def _load(self) -> list[str]:
-        v = self.style.value
+        v = "v"
         x = f"{self.spec.x}[{self.element}]"
         if self.prepared:
             args = [x, *(self._place(o) for o in self._before_operands()), *self._before_scalars()]
@@ -156,7 +155,7 @@ class CoreWriter:
         return head + self._passes(row.definition)
 
     def _passes(self, op: RowOp) -> list[str]:
-        row, v, unit = self.spec.row, self.style.value, self.style.indent
+        row, v, unit = self.spec.row, "v", _UNIT
         assert row
         fields = phase_fields(op.phases, "cols", row.eps)
         fields |= dict(zip("wc", (f"{o.name}[c]" for o in row.affine), strict=False))
@@ -197,7 +196,7 @@ class CoreWriter:
         return "for (int c = threadIdx.x; c < cols; c += blockDim.x)"
 
     def _arg(self, op: RowOp) -> list[str]:
-        v, unit = self.style.value, self.style.indent
+        v, unit = "v", _UNIT
         better = ">" if op.special == "argmax" else "<"
         start = NEUTRAL["max" if op.special == "argmax" else "min"]
         take = f"if ({v} {better} best) {{ best = {v}; where = c; }}"
@@ -227,12 +226,12 @@ class CoreWriter:
         ]
 
     def _serial_scan(self) -> list[str]:
-        v = self.style.value
+        v = "v"
         work = [*self._load(), f"total += {v};", f"{self.out}[{self.element}] = total;"]
-        return ["float total = 0.0f;", *loop(self._columns(), work, self.style.indent)]
+        return ["float total = 0.0f;", *loop(self._columns(), work, _UNIT)]
 
     def _scan(self) -> list[str]:
-        v, unit = self.style.value, self.style.indent
+        v, unit = "v", _UNIT
         load = self._load()
         load[0] = load[0].replace("float ", "", 1)
         return [
@@ -281,33 +280,17 @@ class CoreWriter:
         return [f"int n = {x}.numel();"] + ([f"int cols = {x}.size(-1);"] if self.vectors else [])
 
     def _launch_lines(self) -> list[str]:
-        style = self.style
-        if not style.threads:
-            return []
-        lines = [f"const int {style.threads} = 256;"]
-        return (
-            lines
-            if self.schedule == "block"
-            else [*lines, f"const int {style.blocks} = {self._count(style.threads)};"]
-        )
+        lines = ["const int threads = 256;"]
+        return lines if self.schedule == "block" else [*lines, f"const int blocks = {self._count()};"]
 
-    def _count(self, threads: str) -> str:
-        if self.schedule == "warp":
-            return "(rows + 7) / 8"
-        return f"(n + {threads} - 1) / {threads}" if threads else "(n + 255) / 256"
+    def _count(self) -> str:
+        return "(rows + 7) / 8" if self.schedule == "warp" else "(n + threads - 1) / threads"
 
     def _grid(self) -> str:
-        if self.schedule == "block":
-            return "rows"
-        return self.style.blocks or self._count("")
+        return "rows" if self.schedule == "block" else "blocks"
 
     def _host(self) -> list[str]:
-        style, x = self.style, self.spec.x
         lines: list[str] = []
-        if style.checks:
-            lines.append(f'TORCH_CHECK({x}.scalar_type() == torch::kFloat32, "{x} must be float32");')
-        if style.contiguous:
-            lines.append(f"{x} = {x}.contiguous();")
         lines.append(f"auto {self.out} = {self._output()};")
         lines += self._size_lines()
         lines += self._launch_lines()
@@ -315,6 +298,6 @@ class CoreWriter:
             f"{self.out}.data_ptr<{self.index_type}>()"
         ]
         arguments = ", ".join(pointers + self.scalars + self._sizes())
-        lines.append(f"{self.kernel}<<<{self._grid()}, {style.threads or '256'}>>>({arguments});")
+        lines.append(f"{self.kernel}<<<{self._grid()}, threads>>>({arguments});")
         lines.append(f"return {self.out};")
-        return [f"{self.declaration()} {{", *indent(lines, style.indent), "}"]
+        return [f"{self.declaration()} {{", *indent(lines, _UNIT), "}"]

@@ -26,11 +26,12 @@ def read(pointer: str, operand: Operand, element: str, column: str) -> str:
 
 
 def literal(value: float) -> str:
-    return f"{value!r}f"
+    """A float literal: ``0.5f``, ``1e-5f``."""
+    return repr(float(value)).replace("e-0", "e-") + "f"
 
 
 def scalar_text(scalar: Scalar) -> str:
-    return scalar.name or literal(scalar.value)
+    return scalar.name or scalar.constant or (scalar.text[1] if scalar.text else literal(scalar.value))
 
 
 def expression_fields(step: Step, place: Place) -> dict[str, str]:

@@ -7,10 +7,9 @@ import random
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from dice_training.cuke.kernel_file_writer import kernel_body
-from dice_training.cuke.module_writer import load_inline_core, module
+from dice_training.cuke.kernel_files import kernel_body
+from dice_training.cuke.module_writer import kernel_in_module, load_inline_core, module
 from dice_training.cuke.parts import Parts
-from dice_training.cuke.rename import rename
 from dice_training.cuke.spec import Spec, is_test, random_spec
 
 Kind = Literal["kernel_body", "load_inline_core", "module"]
@@ -18,8 +17,6 @@ Row = dict[str, Any]
 
 KIND_SHARE: dict[Kind, float] = {"load_inline_core": 0.40, "kernel_body": 0.35, "module": 0.25}
 MAX_CHARS = 5500
-_RENAMED = 0.5
-"""Share of samples that carry other names than the teacher's."""
 TORCH_HOST_SHARE = 0.12
 """Kernels that stand in the source string of a load_inline file, among kernel bodies."""
 TEST_ELEMENTS = 1 << 16
@@ -34,8 +31,6 @@ def _rng(seed: int, index: int, attempt: int) -> random.Random:
 
 def _attempt(rng: random.Random, sample_id: str, chosen: Kind, small: bool) -> Row | None:
     spec = random_spec(rng, TEST_ELEMENTS if small else rng.choices(_TRAIN_ELEMENTS, (3, 5, 2, 1))[0])
-    if chosen == "kernel_body" and spec.fill != "randn":  # kernels are tried on normal inputs
-        return None
     held_out = is_test(spec.family)
     if held_out and spec_size(spec.shape) > TEST_ELEMENTS:
         return None
@@ -56,10 +51,12 @@ def _attempt(rng: random.Random, sample_id: str, chosen: Kind, small: bool) -> R
     }
     if parts.pytorch:
         row["pytorch"] = parts.pytorch
+    if parts.around:
+        row["around"] = list(parts.around)
+    if parts.class_name != "Model":
+        row["class_name"] = parts.class_name
     if chosen == "kernel_body":
         row["kernel"] = parts.kernel
-    if rng.random() < _RENAMED:
-        row = rename(row, rng)
     return row if total_chars(row) <= MAX_CHARS else None
 
 
@@ -68,8 +65,9 @@ def _write(spec: Spec, kind: Kind, rng: random.Random, held_out: bool) -> Parts 
         return module(spec, rng)
     if kind == "load_inline_core":
         return load_inline_core(spec, rng, held_out)
-    # A kernel over tensors cannot be run from its text alone, so it is no good for a test.
-    return kernel_body(spec, rng, torch_host=not held_out and rng.random() < TORCH_HOST_SHARE)
+    if rng.random() >= TORCH_HOST_SHARE and spec.fill == "randn":  # kernels are tried on normal inputs
+        return kernel_body(spec, rng)
+    return kernel_in_module(spec, rng)
 
 
 def spec_size(shape: tuple[int, ...]) -> int:

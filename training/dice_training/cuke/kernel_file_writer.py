@@ -6,12 +6,14 @@ import random
 from dataclasses import dataclass, replace
 
 from dice_training.cuke.better_bodies import BetterBody
-from dice_training.cuke.bodies import HelperStep, Layout, Schedule
-from dice_training.cuke.device import expression_fields, indent
+from dice_training.cuke.bodies import HelperStep, Layout, Names, Schedule
+from dice_training.cuke.device import expression_fields, indent, literal
 from dice_training.cuke.hasty_bodies import HastyBody
-from dice_training.cuke.kernel_names import draw_names, renamed, settled
+from dice_training.cuke.kernel_file_parts import draw_surroundings
+from dice_training.cuke.kernel_names import draw_names, settled
 from dice_training.cuke.parts import Parts, op_names
 from dice_training.cuke.spec import Scalar, Spec, Step
+from dice_training.cuke.words import NamePool, fresh_name
 
 _HELPER_HEADS = (
     "__device__ __forceinline__ float",
@@ -19,6 +21,10 @@ _HELPER_HEADS = (
     "__device__ float",
     "static __device__ __forceinline__ float",
 )
+
+
+_SIZE_TYPES = ("int", "int", "int", "int", "int", "const int", "size_t", "unsigned int", "unsigned", "long")
+_THREAD_NAMES = ("threads", "block", "block_size", "nthreads", "tpb", "bs")
 
 
 @dataclass(frozen=True)
@@ -46,54 +52,81 @@ class KernelFileWriter:
         self.vectors = any(o.layout == "vec" for o in spec.operands)
         self.torch_host = torch_host
         self.inplace = not torch_host and not spec.row and rng.random() < 0.2
-        self.out_first = not self.inplace and rng.random() < 0.1
-        self.scalars_first = rng.random() < 0.15
         self.helper: list[str] = []
+        self.constants: dict[str, str] = {}
+        spec = self._with_constants(spec) if rng.random() < 0.3 else spec
         self.spec = self._with_helper(spec) if rng.random() < 0.25 else spec
-        self.unit = rng.choice(("    ", "    ", "  "))
+        self.unit = rng.choice(("    ", "    ", "    ", "  ", "\t"))
         self.names = draw_names(spec, rng, self.inplace, spec.x if function else None)
         self.schedule = self._schedule()
         self.threads = self._block_size()
-        self.dynamic = self.schedule in ("block_tree", "warp_row") and rng.random() < 0.4
-        self.macro = rng.choice(
-            (
-                "",
-                "",
-                "",
-                "#define BLOCK_SIZE {t}",
-                "#define THREADS {t}",
-                "constexpr int kThreads = {t};",
-                "static const int kBlock = {t};",
-            )
-        )
-        self.layout = Layout(
-            self.schedule,
-            self.dynamic,
-            self._threads_text(),
-            unit=self.unit,
-            increments=rng.choice(("++{i}", "{i}++")),
-        )
+        self.dynamic = self.schedule in ("block_tree", "warp_row") and rng.random() < 0.3
+        self.taken = {*self.constants, *_all_names(self.names), *(str(c.name) for c in self.spec.scalars)}
+        self.around = draw_surroundings(rng, self.threads, self.taken, torch_host)
+        self.layout = Layout(self.schedule, self.dynamic, self._threads_text(), unit=self.unit)
         stem = "_".join(op_names(spec)[:2])
-        self.kernel = rng.choice(
+        usual = (
+            stem + "_kernel",
+            stem + "_kernel",
+            "k_" + stem,
+            stem + "_kern",
+            "fused_kernel",
+            stem + "_rows" if spec.row else stem + "_elementwise",
+        )
+        pool = NamePool(rng, self.taken)
+        self.kernel = pool.take(usual)
+        self.wrapper = pool.take(
             (
-                stem + "_kernel",
-                stem + "_kernel",
-                "k_" + stem,
-                stem + "_kern",
-                "fused_kernel",
-                stem + "_rows" if spec.row else stem + "_elementwise",
+                f"launch_{stem}",
+                f"run_{stem}",
+                f"do_{stem}",
+                f"{stem}_launch",
+                f"{stem}_f32",
+                f"{stem}_gpu",
+                f"{stem}_cuda",
             )
         )
-        self.wrapper = (
-            rng.choice(("launch_", "run_", "launch_", "do_", ""))
-            + stem
-            + rng.choice(("", "", "_f32", "_gpu"))
-        )
-        if self.wrapper == stem:
-            self.wrapper = stem + "_launch"
         if function:
-            self.kernel, self.wrapper = f"{function}_kernel", function
+            self.wrapper = function
+            self.kernel = (
+                f"{function}_kernel" if rng.random() < 0.5 or self.kernel == function else self.kernel
+            )
         self.restrict = rng.random() < 0.4
+        self.size_type = rng.choice(_SIZE_TYPES)
+        self.kinds = ["tensors", "out", "scalars", "sizes"]
+        if rng.random() < 0.3:
+            self._shuffle_kinds()
+        self.separate = rng.random() < 0.1
+        """Sizes of the kernel have their own order."""
+
+    def _shuffle_kinds(self) -> None:
+        self.rng.shuffle(self.kinds)
+        if not self.inplace and self.rng.random() < 0.5:
+            self.kinds = [k for k in self.kinds if k != "out"]
+            self.kinds.insert(self.kinds.index("tensors") + 1, "out")
+
+    def _with_constants(self, spec: Spec) -> Spec:
+        """Gives a literal or two a name at the head of the file."""
+        rng = self.rng
+        taken = {o.name for o in spec.operands} | {c.name or "" for c in spec.scalars} | {"n", "x", "y"}
+
+        def named(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+            made = []
+            for step in steps:
+                scalars = []
+                for scalar in step.scalars:
+                    if scalar.name is None and scalar.text is None and rng.random() < 0.5:
+                        stem = fresh_name(rng, taken)
+                        name = rng.choice((stem.upper(), stem.upper(), f"k{stem.capitalize()}"))
+                        if name not in taken and len(stem) > 1:
+                            taken.add(name)
+                            self.constants[name] = literal(scalar.value)
+                            scalar = Scalar(scalar.value, None, None, name)
+                    scalars.append(scalar)
+                made.append(replace(step, scalars=tuple(scalars)))
+            return tuple(made)
+
+        return replace(spec, before=named(spec.before), after=named(spec.after))
 
     def _with_helper(self, spec: Spec) -> Spec:
         """Gives one step a device function of its own, where a step is worth it."""
@@ -111,10 +144,14 @@ class KernelFileWriter:
             if name == op.name and name in ("round", "floor", "ceil", "trunc", "sign"):
                 name += "_op"
             arg = rng.choice(("x", "v", "a", "val"))
+            if rng.random() < 0.4:
+                name = fresh_name(rng, {o.name for o in spec.operands})
             expression = rng.choice((op.cuda, *op.hasty)).format(v=arg, **expression_fields(step, str))
             unit = rng.choice(("    ", "  "))
             head = f"{rng.choice(_HELPER_HEADS)} {name}(float {arg}) {{"
             self.helper = [head, f"{unit}return {expression};", "}"]
+            if rng.random() < 0.3:
+                self.helper = [f"{head} return {expression}; }}"]
             helped = HelperStep(step.op, step.scalars, step.operands, helper=name)
             return replace(spec, before=(*spec.before[:k], helped, *spec.before[k + 1 :]))
         return spec
@@ -133,29 +170,33 @@ class KernelFileWriter:
         return self.rng.choice(("256", "256", "256", "128", "512", "1024" if self.spec.row else "128", "64"))
 
     def _threads_text(self) -> str:
-        return (
-            self.macro.split("=")[0].split()[-1]
-            if "=" in self.macro
-            else (self.macro.split()[1] if self.macro else self.threads)
-        )
+        return self.around.block_name or self.threads
 
-    def _params(self, sizes: list[str], restrict: bool) -> list[str]:
+    def _ordered(self, groups: dict[str, list[str]]) -> list[str]:
+        return [entry for kind in self.kinds for entry in groups[kind]]
+
+    def _params(self, sizes: list[str], kernel: bool) -> list[str]:
         n = self.names
-        q = " __restrict__ " if restrict else " "
-        main = [] if self.inplace else [f"const float*{q}{n.x}"]
-        args = main + [f"const float*{q}{n.pointers[o.name]}" for o in self.spec.operands]
-        out = f"float*{q}{n.out}"
-        args = [out, *args] if self.out_first else [*args, out]
-        scalars = [f"float {s.name}" for s in self.spec.scalars]
-        args = [*scalars, *args] if self.scalars_first else [*args, *scalars]
-        return args + [f"int {s}" for s in sizes]
+        q = " __restrict__ " if kernel and self.restrict else " "
+        scalar = self.scalar_type if kernel else "float"
+        groups = {
+            "tensors": ([] if self.inplace else [f"const float*{q}{n.x}"])
+            + [f"const float*{q}{n.pointers[o.name]}" for o in self.spec.operands],
+            "out": [f"float*{q}{n.out}"],
+            "scalars": [f"{scalar} {s.name}" for s in self.spec.scalars],
+            "sizes": [f"{self.size_type} {s}" for s in sizes],
+        }
+        return self._ordered(groups)
 
     def _arguments(self, sizes: list[str]) -> list[str]:
         n = self.names
-        args = ([] if self.inplace else [n.x]) + [n.pointers[o.name] for o in self.spec.operands]
-        args = [n.out, *args] if self.out_first else [*args, n.out]
-        scalars = [str(s.name) for s in self.spec.scalars]
-        return ([*scalars, *args] if self.scalars_first else [*args, *scalars]) + sizes
+        groups = {
+            "tensors": ([] if self.inplace else [n.x]) + [n.pointers[o.name] for o in self.spec.operands],
+            "out": [n.out],
+            "scalars": [str(s.name) for s in self.spec.scalars],
+            "sizes": sizes,
+        }
+        return self._ordered(groups)
 
     def _sizes(self) -> tuple[list[str], list[str]]:
         """Size parameters of the kernel and of the wrapper."""
@@ -183,16 +224,25 @@ class KernelFileWriter:
                     f"dim3 grid(({n.cols} + {bx} - 1) / {bx}, ({n.rows} + {by} - 1) / {by});",
                 ]
             return Launch("grid", "block", "", tuple(setup))
-        if not self.macro and rng.random() < 0.6:
-            t = rng.choice(("threads", "block", "block_size", "nthreads"))
-            setup.append(f"{rng.choice(('const int', 'int'))} {t} = {self.threads};")
+        if not self.around.block_name and rng.random() < 0.6:
+            t = next(c for c in rng.sample(_THREAD_NAMES, 4) if c not in self.taken)
+            kind = rng.choice(("const int", "int", "dim3", "unsigned int", "constexpr int"))
+            if kind == "dim3" and (self.dynamic or self.schedule in ("guard", "thread_row")):
+                kind = "int"
+            setup.append(f"dim3 {t}({self.threads});" if kind == "dim3" else f"{kind} {t} = {self.threads};")
         if self.schedule in ("guard", "thread_row"):
             work = n.n if self.schedule == "guard" else n.rows
             if self.schedule == "guard" and self.vectors:
-                setup.append(f"int {n.n} = {n.rows} * {n.cols};")
+                setup.append(f"{self.size_type} {n.n} = {n.rows} * {n.cols};")
             grid = f"({work} + {t} - 1) / {t}"
+            if self.around.division:
+                grid = f"{self.around.division}({work}, {t})"
+            elif t.isdigit() and rng.random() < 0.5:
+                grid = f"({work} + {int(t) - 1}) / {t}"
             if rng.random() < 0.6:
-                name = rng.choice([b for b in ("blocks", "grid", "num_blocks") if b != t])
+                name = rng.choice(
+                    [b for b in ("blocks", "grid", "num_blocks", "nb") if b != t and b not in self.taken]
+                )
                 setup.append(f"{rng.choice(('const int', 'int'))} {name} = {grid};")
                 grid = name
         elif self.schedule == "stride":
@@ -207,28 +257,42 @@ class KernelFileWriter:
         rng, n = self.rng, self.names
         kernel_sizes, wrapper_sizes = self._sizes()
         launch = self._launch()
-        hasty = HastyBody(self.spec, n, self.layout, rng).write()
-        better = BetterBody(self.spec, settled(n, "\n".join(hasty)), self.layout).write()
+        doubles = self.scalar_type == "double" and bool(self.spec.scalars)
+        body = HastyBody(self.spec, n, self.layout, rng, self.taken, doubles).write()
         comment = f"// {self._title()}\n" if rng.random() < 0.2 else ""
-        arguments = ", ".join(self._params(kernel_sizes, self.restrict))
+        arguments = ", ".join(self._params(kernel_sizes, True))
         brace = "\n{" if rng.random() < 0.15 else " {"
-        prefix = f"{self._head(hasty)}\n\n{comment}__global__ void {self.kernel}({arguments}){brace}"
+        bounds = (
+            f"__launch_bounds__({self._threads_text()}) "
+            if self.around.launch_bounds and self.schedule != "grid2d"
+            else ""
+        )
+        static = "static " if rng.random() < 0.05 else ""
+        head = self._head(body)
+        prefix = f"{head}\n\n{comment}{static}__global__ void {bounds}{self.kernel}({arguments}){brace}"
+        plain = "\n".join(line.split("//")[0] for line in body if "/*" not in line)
+        settled_names = settled(n, plain, f"{head}\n{arguments}")
+        better = BetterBody(self.spec, settled_names, self.layout).write()
         if self.torch_host:
             host = self._torch_host(launch, kernel_sizes)
         else:
             host = self._host(launch, kernel_sizes, wrapper_sizes)
-        suffix = "}\n\n" + host.replace(" {\n", brace + "\n", 1)
+        spare = f"\n{self.around.spare}\n" if self.around.spare and not self.around.spare_first else ""
+        suffix = "}\n" + spare + "\n" + host.replace(" {\n", brace + "\n", 1)
         if rng.random() < 0.05:
             suffix = suffix.rstrip("\n")
 
         def text(lines: list[str]) -> str:
             return "\n" + "\n".join(indent(lines, self.unit)) + "\n"
 
-        return Parts(text(hasty), prefix, text(better), suffix, self.kernel)
+        existing = text(body)
+        if rng.random() < 0.12:
+            existing = existing.replace("for (", "for(").replace("if (", "if(").replace(") {", "){")
+        return Parts(existing, prefix, text(better), suffix, self.kernel)
 
     def _head(self, body: list[str]) -> str:
-        rng = self.rng
-        lines = ["\n#include <torch/extension.h>"] if self.torch_host else []
+        rng, around = self.rng, self.around
+        lines = ["#include <torch/extension.h>"] if self.torch_host else []
         if not self.torch_host or rng.random() < 0.6:
             lines.append("#include <cuda_runtime.h>")
         joined = "\n".join(body)
@@ -236,12 +300,35 @@ class KernelFileWriter:
             lines.append("#include <cfloat>")
         if "INFINITY" in joined or rng.random() < 0.3:
             lines.append(rng.choice(("#include <math.h>", "#include <cmath>")))
+        if rng.random() < 0.06:
+            lines.append("#include <cstdio>")
         if not self.torch_host and rng.random() < 0.3:
             lines.insert(0, f"// {self._title()}")
-        if self.macro:
-            lines += ["", self.macro.format(t=self.threads)]
+        if self.torch_host:
+            lines[0] = "\n" + lines[0]
+        texts = []
+        if self.constants:
+            shape = rng.choice(
+                (
+                    "#define {n} {v}",
+                    "constexpr float {n} = {v};",
+                    "static const float {n} = {v};",
+                    "__constant__ float {n} = {v};",
+                )
+            )
+            if shape.startswith("__constant__"):
+                shape = "constexpr float {n} = {v};"
+            texts.append("\n".join(shape.format(n=n, v=v) for n, v in self.constants.items()))
+        if around.block_line:
+            texts.append(around.block_line)
+        if around.division_line and self.schedule in ("guard", "thread_row"):
+            texts.append(around.division_line)
         if self.helper:
-            lines += ["", *self.helper]
+            texts.append("\n".join(self.helper))
+        if around.spare and around.spare_first:
+            texts.insert(rng.randrange(len(texts) + 1), around.spare)
+        for text in texts:
+            lines += ["", text]
         return "\n".join(lines)
 
     def _call(self, launch: Launch, arguments: list[str], stream: bool) -> str:
@@ -256,11 +343,16 @@ class KernelFileWriter:
         """The wrapper of raw pointers."""
         rng = self.rng
         stream = rng.random() < 0.4
-        params = self._params(wrapper_sizes, False) + (["cudaStream_t stream"] if stream else [])
+        params = self._params(wrapper_sizes, False)
+        if stream:
+            params.insert(0 if rng.random() < 0.1 else len(params), "cudaStream_t stream")
         call = self._call(launch, self._arguments(kernel_sizes), stream)
         export = 'extern "C" ' if rng.random() < 0.15 else ""
         note = rng.choice(("", "", f"// Launches {self.kernel}.\n", "// Host wrapper.\n"))
-        body = "\n".join(indent([*launch.setup, call], self.unit))
+        after = (
+            [rng.choice(("cudaGetLastError();", "cudaDeviceSynchronize();"))] if rng.random() < 0.12 else []
+        )
+        body = "\n".join(indent([*launch.setup, call, *after], self.unit))
         return f"{note}{export}void {self.wrapper}({', '.join(params)}) {{\n{body}\n}}\n"
 
     def _torch_host(self, launch: Launch, kernel_sizes: list[str]) -> str:
@@ -298,36 +390,6 @@ class KernelFileWriter:
         )
 
 
-def _literal_bounds(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Clamps with literal bounds: with any floats for bounds (lower > upper) the ways to write one would differ."""
-    return tuple(
-        replace(s, scalars=tuple(Scalar(c.value) for c in s.scalars)) if s.op == "clamp" else s for s in steps
-    )
-
-
-def kernel_body(spec: Spec, rng: random.Random, torch_host: bool = False) -> Parts | None:
-    """A `.cu` file with its existing body as the reference, or None where the operator has no such form.
-
-    ``torch_host``: the host function takes tensors, as in the CUDA source of a load_inline file.
-    """
-    if spec.strided or (spec.row and (spec.row.definition.special or spec.row.op == "prod")):
-        return None
-    if torch_host and not _flat(spec):
-        return None
-    spec = replace(spec, before=_literal_bounds(spec.before), after=_literal_bounds(spec.after))
-    scalar = rng.choice(("float", "float", "double"))
-    return KernelFileWriter(renamed(spec), rng, torch_host, scalar=scalar).write()
-
-
-def _flat(spec: Spec) -> bool:
-    """Whether the hasty host function over tensors, which knows rows and columns only, can serve."""
-    return len(spec.shape) == 2 and not (spec.row and spec.row.keepdim)
-
-
-def existing_source(spec: Spec, rng: random.Random, function: str, scalar: str) -> str | None:
-    """A hasty CUDA source with this host function, as it may stand in a file; None where there is no such form."""
-    if spec.strided or not _flat(spec) or (spec.row and spec.row.definition.special):
-        return None
-    parts = KernelFileWriter(spec, rng, True, function, scalar).write()
-    source = parts.prefix + parts.reference + parts.suffix
-    return source if source.endswith("\n") else source + "\n"
+def _all_names(names: Names) -> set[str]:
+    fields = (names.x, names.out, names.n, names.rows, names.cols, names.i, names.row, names.col)
+    return {*fields, names.tid, names.v, names.shared, *names.stats.values(), *names.pointers.values()}

@@ -6,11 +6,12 @@ import random
 from dataclasses import dataclass
 
 from dice_training.cuke.core_writer import CoreWriter
-from dice_training.cuke.kernel_file_writer import existing_source
+from dice_training.cuke.kernel_files import existing_source, kernel_in_string
 from dice_training.cuke.parts import Parts, op_names
 from dice_training.cuke.reference import Reference, write_reference
-from dice_training.cuke.spec import Spec
-from dice_training.cuke.style import CORE_STYLES, CoreStyle, FileStyle, file_style, function_name
+from dice_training.cuke.spec import Spec, with_names
+from dice_training.cuke.style import FileStyle, file_style, function_name
+from dice_training.cuke.words import NamePool
 
 _LOAD = "from torch.utils.cpp_extension import load_inline"
 
@@ -66,7 +67,7 @@ def _model_new(
     if inits or ref.init_args or (rng is not None and rng.random() < 0.6):
         lines += [
             f"    def __init__({', '.join(['self', *ref.init_args])}):",
-            f"        {style.super_call.replace('(Model,', '(ModelNew,')}",
+            f"        {style.super_call.replace(f'({style.class_name},', '(ModelNew,')}",
         ]
         lines += [f"        {line}" for line in inits] + [""]
     kind = ": torch.Tensor" if style.annotate else ""
@@ -79,26 +80,45 @@ def _model_new(
     return "\n".join(lines)
 
 
-def _pick_binding(rng: random.Random, style: CoreStyle, function: str) -> Binding:
-    source, declaration = rng.choice(style.sources), rng.choice(style.declarations)
-    if style is CORE_STYLES[0] and rng.random() < 0.4:
-        source, declaration = f"{function}_source", f"{function}_cpp_source"
-    extension = rng.choice(
-        (function, "ext", "module", "fused_ops", "cuda_module", "op", f"{function}_ext", "kernels", "lib")
+def _pick_binding(rng: random.Random, function: str, taken: set[str]) -> Binding:
+    pool = NamePool(rng, taken | {"x", "cpp_sources", "cuda_sources", "functions", "name"})
+    extension = function
+    if function in taken or rng.random() < 0.75:
+        extension = pool.take(
+            ("ext", "module", "fused_ops", "cuda_module", "op", f"{function}_ext", "kernels", "lib")
+        )
+    pool.used |= {extension}
+    source = pool.take(
+        ("source", "cuda_source", "cuda_src", "cuda_code", "kernel_source", f"{function}_source", "src")
     )
-    if extension in (source, declaration):
-        extension = "ext"
-    name = rng.choice(
+    declaration = pool.take(("cpp_source", "cpp_src", "decl", "header", f"{function}_cpp_source", "cpp_decl"))
+    pool.used -= {extension}
+    name = pool.take(
         (extension, f"{function}_ext", function, "fused_ext", "inline_ext", f"{extension}_module")
     )
     return Binding(source, declaration, extension, name)
 
 
-def _statements_apart(rest: str) -> str:
-    """The sizes and input functions of a file with blank lines between all of them, as a tool collects them."""
-    first, *others = rest.rstrip("\n").split("\n\n\n")
-    sizes = first.split("\n") if not first.startswith("def ") else [first]
-    return "\n\n\n".join([*sizes, *others]) + "\n"
+def _names_of(spec: Spec, ref: Reference) -> set[str]:
+    names = {spec.x, *(o.name for o in spec.operands), *(str(s.name) for s in spec.scalars)}
+    return names | {ref.class_name, "ModelNew", *(line.split(" = ")[0] for line in (*ref.before, *ref.after))}
+
+
+def _after(
+    ref: Reference,
+    binding: Binding,
+    function: str,
+    prototype: str,
+    style: FileStyle,
+    rng: random.Random,
+    load: str,
+) -> str:
+    """Everything between the source string and the end of ModelNew."""
+    call = _load_call(binding, function, rng)
+    if load != _LOAD:
+        call = call.replace("= load_inline", "= torch.utils.cpp_extension.load_inline")
+    after = [_declaration_statement(binding, prototype, rng), call]
+    return "\n\n".join(after) + "\n\n\n" + _model_new(ref, binding, function, style, rng)
 
 
 def load_inline_core(spec: Spec, rng: random.Random, held_out: bool = False) -> Parts:
@@ -106,62 +126,100 @@ def load_inline_core(spec: Spec, rng: random.Random, held_out: bool = False) -> 
 
     The reference is the PyTorch part, or (never where ``held_out``) the CUDA source that stood there before.
     """
-    style = file_style(rng)
+    both = rng.random() < 0.45
+    style = file_style(rng, plain=both)
     ref = write_reference(spec, style, rng)
-    function = function_name(rng, op_names(spec))
-    core_style = rng.choice(CORE_STYLES)
-    binding = _pick_binding(rng, core_style, function)
+    taken = _names_of(spec, ref)
+    function = function_name(rng, op_names(spec), taken)
+    binding = _pick_binding(rng, function, taken)
     scalar = rng.choice(("float", "float", "double"))
-    writer = CoreWriter(spec, core_style, function, scalar)
+    declared = _declared(spec, rng)
+    writer = CoreWriter(declared, function, scalar)
     quote = '"""'
 
     def assignment(source: str) -> str:
         return f"{binding.source} = {quote}{source}{quote.lstrip('r')}"
 
     text = ref.head + "\n\n\n" + ref.rest
+    both = both and len(text) + len(writer.source()) < 2600
     load = _LOAD if rng.random() < 0.9 else "import torch.utils.cpp_extension"
-    imports = ["import torch", *(["import torch.nn as nn"] if style.nn_import else []), load]
-    both = len(text) + len(writer.source()) < 2200 and rng.random() < 0.35
-    replaces = not both and not held_out and rng.random() < 0.25
-    before = existing_source(spec, rng, function, scalar) if replaces else None
+    replaces = not both and not held_out and rng.random() < 0.3
+    before = existing_source(declared, rng, function, scalar) if replaces else None
     pytorch = text if before is not None else None
     if before is not None:
         quote = rng.choice(('"""', '"""', 'r"""', "'''"))
         text = assignment(before)
     elif both:
-        text = ref.head + "\n\n\n" + _statements_apart(ref.rest)
+        text = ref.apart
     core = assignment(writer.source())
     prefix = f'"""{_title(spec, rng)}"""\n\n' if rng.random() < 0.15 else ""
     if both:
-        prefix += "\n".join([*ref.imports, load]) + "\n\n\n" + ref.model + "\n\n\n"
+        imports = [*ref.imports, load]
+        if rng.random() < 0.15:
+            imports = [load, *ref.imports] if load == _LOAD else imports
+        prefix += "\n".join(imports) + ref.head.removeprefix("\n".join(ref.imports)) + "\n\n\n"
     else:
+        nn = [line for line in ref.imports if line.endswith(("as nn", "import nn"))]
         gap = ("\n\n", "\n\n", "\n\n\n", "\n\n# CUDA kernel\n", f"\n\n# {function}: kernel and launcher\n")
-        prefix += "\n".join(imports) + rng.choice(gap)
-    call = _load_call(binding, function, rng)
-    if load != _LOAD:
-        call = call.replace("= load_inline", "= torch.utils.cpp_extension.load_inline")
-    after = [_declaration_statement(binding, writer.declaration(), rng), call]
-    suffix = rng.choice(("\n\n", "\n\n", "\n")) + "\n\n".join(after) + "\n\n\n"
-    suffix += _model_new(ref, binding, function, style, rng)
-    suffix += "\n\n\n" + ref.rest if both or before is not None or rng.random() < 0.3 else "\n"
-    return Parts(text, prefix, core, suffix, writer.kernel, pytorch)
+        prefix += "\n".join(["import torch", *nn, load]) + rng.choice(gap)
+    suffix = rng.choice(("\n\n", "\n\n", "\n")) + _after(
+        ref, binding, function, writer.declaration(), style, rng, load
+    )
+    with_rest = not both and not style.sizes_first and (before is not None or rng.random() < 0.3)
+    suffix += "\n\n\n" + ref.rest if both or with_rest else "\n"
+    return Parts(text, prefix, core, suffix, writer.kernel, pytorch, class_name=ref.class_name)
+
+
+def _declared(spec: Spec, rng: random.Random) -> Spec:
+    """The computation under the names that the C++ declaration uses, which may be its own."""
+    pool = NamePool(rng, fresh=0.6)
+    named = [spec.x, *(o.name for o in spec.operands), *(str(s.name) for s in spec.scalars)]
+    if rng.random() < 0.75:
+        return spec
+    usual = ("x", "input", "self_t", "other", "weight", "bias", "p", "q", "s", "alpha", "beta", "lhs", "rhs")
+    return with_names(spec, {name: pool.take((name, *usual)) for name in named})
 
 
 def _title(spec: Spec, rng: random.Random) -> str:
     what = ", ".join(op_names(spec)[:3]).replace("_", " ")
-    return (
-        rng.choice(("{} in one kernel.", "Fused {}.", "CUDA version of {}.", "{}")).format(what).capitalize()
+    titles = (
+        "{} in one kernel.",
+        "Fused {}.",
+        "CUDA version of {}.",
+        "{}",
+        "First CUDA version, still slow.",
+    )
+    return rng.choice(titles).format(what).capitalize()
+
+
+def kernel_in_module(spec: Spec, rng: random.Random) -> Parts | None:
+    """The body of a kernel that stands in the source string of a file, with the file around it."""
+    style = file_style(rng, plain=True)
+    ref = write_reference(spec, style, rng)
+    taken = _names_of(spec, ref)
+    function = function_name(rng, op_names(spec), taken)
+    binding = _pick_binding(rng, function, taken)
+    scalar = rng.choice(("float", "float", "double"))
+    declared = _declared(spec, rng)
+    parts = kernel_in_string(declared, rng, function, scalar)
+    if parts is None:
+        return None
+    prototype = CoreWriter(declared, function, scalar).declaration()
+    before = "\n".join([*ref.imports, _LOAD]) + f'\n\n{binding.source} = r"""'
+    after = '"""\n\n' + _after(ref, binding, function, prototype, style, rng, _LOAD) + "\n"
+    pytorch = ref.head + "\n\n\n" + ref.rest
+    return Parts(
+        **{**vars(parts), "pytorch": pytorch, "around": (before, after), "class_name": ref.class_name}
     )
 
 
 def module(spec: Spec, rng: random.Random) -> Parts:
-    """A plain PyTorch file; the core goes in right after class Model and is written in the house style."""
+    """A plain PyTorch file; the core goes in right after the class and is written in the house style."""
     style = file_style(rng)
     ref = write_reference(spec, style, rng)
-    ops = [n for n in op_names(spec)][:2]
-    function = "fused_" + "_".join(ops)
+    function = "fused_forward"
     binding = Binding("source", "cpp_source", "ext", f"{function}_ext")
-    writer = CoreWriter(spec, CORE_STYLES[0], function)
+    writer = CoreWriter(spec, function)
     core = "\n\n\n" + "\n\n".join(
         [
             _LOAD,
@@ -172,4 +230,4 @@ def module(spec: Spec, rng: random.Random) -> Parts:
         ]
     )
     suffix = "\n\n\n" + ref.rest
-    return Parts(ref.head + suffix, ref.head, core, suffix, writer.kernel)
+    return Parts(ref.head + suffix, ref.head, core, suffix, writer.kernel, class_name=ref.class_name)

@@ -7,8 +7,9 @@ arguments, ``{y}`` ``{z}`` further tensor operands. The last line of a multi-lin
 # ruff: noqa: E501
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,7 @@ _UNARY = [
     Op("exp", ("torch.exp({x})", "{x}.exp()"), "expf({v})", ("exp({v})",), lambda x, a, b, y, z: np.exp(x), weight=1.2),
     Op("expm1", ("torch.expm1({x})", "torch.special.expm1({x})"), "expm1f({v})", ("exp({v}) - 1.0", "expm1({v})"),
        lambda x, a, b, y, z: np.expm1(x), weight=0.5),
-    Op("exp2", ("torch.exp2({x})", "torch.pow(2.0, {x})"), "exp2f({v})", ("pow(2.0, {v})", "exp2({v})"),
+    Op("exp2", ("torch.exp2({x})", "torch.pow(2.0, {x})"), "exp2f({v})", ("pow(2.0, (double){v})", "exp2({v})"),
        lambda x, a, b, y, z: np.exp2(x), weight=0.5),
     Op("log1p_abs", ("torch.log1p(torch.abs({x}))", "torch.log1p({x}.abs())", "torch.log(1 + torch.abs({x}))"),
        "log1pf(fabsf({v}))", ("log(1.0 + fabs({v}))", "logf(1.0f + fabsf({v}))"),
@@ -161,9 +162,9 @@ _UNARY = [
        "1.0f / (fabsf({v}) + {a})", ("1.0 / (fabs({v}) + {a})", "powf(fabsf({v}) + {a}, -1.0f)"),
        lambda x, a, b, y, z: 1 / (np.abs(x) + a), args=((("eps", "offset", "damping"), (1.0, 0.5, 2.0, 1.5)),)),
     Op("square", ("torch.square({x})", "{x}.pow(2)", "{x} ** 2", "{x} * {x}", "torch.pow({x}, 2)"), "{v} * {v}",
-       ("pow({v}, 2)", "powf({v}, 2.0f)", "pow({v}, 2.0)"), lambda x, a, b, y, z: x * x, weight=1.5),
+       ("pow({v}, 2)", "powf({v}, 2.0f)", "pow((double){v}, 2.0)"), lambda x, a, b, y, z: x * x, weight=1.5),
     Op("cube", ("torch.pow({x}, 3)", "{x} ** 3", "{x} * {x} * {x}", "{x}.pow(3)"), "{v} * {v} * {v}",
-       ("pow({v}, 3)", "powf({v}, 3.0f)", "pow({v}, 3.0)"), lambda x, a, b, y, z: x**3, weight=0.8),
+       ("pow({v}, 3)", "powf({v}, 3.0f)", "pow((double){v}, 3.0)"), lambda x, a, b, y, z: x**3, weight=0.8),
     Op("pow4", ("torch.pow({x}, 4)", "{x} ** 4", "{x}.pow(4)"), "({v} * {v}) * ({v} * {v})",
        ("pow({v}, 4)", "powf({v}, 4.0f)", "{v} * {v} * {v} * {v}"), lambda x, a, b, y, z: x**4, weight=0.4),
     Op("abs", ("torch.abs({x})", "{x}.abs()"), "fabsf({v})", ("fabs({v})", "{v} < 0 ? -{v} : {v}"),
@@ -271,4 +272,24 @@ _BINARY = [
 
 # fmt: on
 
-OPS: dict[str, Op] = {op.name: op for op in _UNARY + _BINARY}
+_METHODS = frozenset(re.findall(r"\w+", """
+    relu clamp sigmoid tanh exp expm1 exp2 log1p log log2 log10 sqrt acos arccos asin arcsin tan sinc deg2rad fmod
+    remainder gt lt rsqrt reciprocal square pow abs neg sin cos atan arctan asinh arcsinh sinh cosh erf sign floor
+    ceil round trunc fix clamp_min clamp_max clip add sub mul div maximum minimum fmax fmin lerp addcmul
+    """))  # fmt: skip
+_CALL = re.compile(r"torch\.(\w+)\(\{x\}(?:, ([^()]*))?\)(.*)")
+
+
+def _with_methods(op: Op) -> Op:
+    """``torch.tanh({x})`` is also written ``{x}.tanh()``."""
+    spellings = list(op.torch)
+    for template in op.torch:
+        found = _CALL.fullmatch(template)
+        if found and found[1] in _METHODS and "{x}" not in (found[2] or "") + found[3]:
+            method = f"{{x}}.{found[1]}({found[2] or ''}){found[3]}"
+            if method not in spellings:
+                spellings.append(method)
+    return replace(op, torch=tuple(spellings))
+
+
+OPS: dict[str, Op] = {op.name: _with_methods(op) for op in _UNARY + _BINARY}

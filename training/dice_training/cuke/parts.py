@@ -18,6 +18,10 @@ class Parts:
     kernel: str
     pytorch: str | None = None
     """The module to check against where the reference is not PyTorch."""
+    around: tuple[str, str] | None = None
+    """The Python file around a program that is a CUDA source in a string: without it nothing could run."""
+    class_name: str = "Model"
+    """The PyTorch class to check against."""
 
 
 def op_names(spec: Spec) -> list[str]:

@@ -7,9 +7,11 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from dice_training.cuke.numbers_text import drawn_expression
 from dice_training.cuke.numeric import tame
 from dice_training.cuke.ops import OPS, Op
 from dice_training.cuke.row_ops import ROW_OPS, RowOp
+from dice_training.cuke.words import NamePool
 
 TEST_PERCENT = 4
 
@@ -20,6 +22,10 @@ class Scalar:
 
     value: float
     name: str | None = None
+    text: tuple[str, str] | None = None
+    """How an unnamed value is written as an expression, in Python and in CUDA: ``("1 / 3", "(1.0f / 3.0f)")``."""
+    constant: str | None = None
+    """Name of the constant at the head of a CUDA file that holds it."""
 
 
 @dataclass(frozen=True)
@@ -140,33 +146,34 @@ _BATCH_WEIGHTS = (1, 2, 3, 4, 2, 7, 7, 6, 1, 7, 3, 1, 1)
 _MIDDLES = (2, 3, 4, 6, 8, 10, 12, 16, 20, 32, 64)
 
 
-class _Names:
-    """Names handed out once each."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
-        self.used: set[str] = set()
-
-    def take(self, pool: tuple[str, ...]) -> str:
-        free = [n for n in pool if n not in self.used]
-        name = (
-            self.rng.choice(free)
-            if free
-            else next(f"{pool[0]}{i}" for i in range(2, 99) if f"{pool[0]}{i}" not in self.used)
-        )
-        self.used.add(name)
-        return name
+_EXPRESSIONS = frozenset(
+    ("mul_scalar", "add_scalar", "sub_scalar", "div_scalar", "rsub_scalar", "affine", "clamp_max")
+)
+"""Operators that take any constant."""
+_ANY_VALUE = _EXPRESSIONS | {
+    "clamp_min",
+    "leaky_relu",
+    "elu",
+    "celu",
+    "where_scale",
+    "gt",
+    "lt",
+    "add_scaled",
+    "addcmul",
+}
 
 
 def _shape(rng: random.Random, limit: int) -> tuple[int, ...]:
     rank = rng.choices((1, 2, 3, 4), (1, 14, 4, 3))[0]
     while True:
         width = rng.choices(_WIDTHS, _WIDTH_WEIGHTS)[0]
+        if rng.random() < 0.3:
+            width = rng.choice((rng.randrange(3, 400), rng.randrange(3, 2600), 32 * rng.randrange(1, 64)))
         if rank == 1:
             shape: tuple[int, ...] = (width,)
         else:
             middle = tuple(rng.choice(_MIDDLES) for _ in range(rank - 2))
-            shape = (rng.choices(_BATCHES, _BATCH_WEIGHTS)[0], *middle, width)
+            shape = (_batch(rng), *middle, width)
         size = 1
         for s in shape:
             size *= s
@@ -174,11 +181,22 @@ def _shape(rng: random.Random, limit: int) -> tuple[int, ...]:
             return shape
 
 
-def _scalars(rng: random.Random, op: Op, names: _Names, named: float) -> tuple[Scalar, ...]:
+def _batch(rng: random.Random) -> int:
+    return rng.randrange(1, 300) if rng.random() < 0.15 else rng.choices(_BATCHES, _BATCH_WEIGHTS)[0]
+
+
+def _scalars(rng: random.Random, op: Op, names: NamePool, named: float) -> tuple[Scalar, ...]:
     values = []
     for pool, choices in op.args:
         name = names.take(pool) if rng.random() < named else None
-        values.append(Scalar(rng.choice(choices), name))
+        if name is None and op.name in _EXPRESSIONS and rng.random() < 0.08:
+            value, text = drawn_expression(rng)
+            values.append(Scalar(value, None, text))
+            continue
+        value = rng.choice(choices)
+        if op.name in _ANY_VALUE and rng.random() < 0.3:
+            value = round(rng.uniform(0.05, 3.0), rng.choice((1, 1, 2, 2, 3))) or 0.5
+        values.append(Scalar(value, name))
     return tuple(values)
 
 
@@ -191,7 +209,7 @@ def random_spec(rng: random.Random, max_elements: int = 1 << 20) -> Spec:
 
 
 def _draw(rng: random.Random, max_elements: int) -> Spec | None:
-    names = _Names(rng)
+    names = NamePool(rng, fresh=rng.choice((0.0, 0.0, 0.3, 0.7)))
     strided = False
     x = names.take(_X_NAMES)
     with_row = rng.random() < 0.5
@@ -245,7 +263,7 @@ def _draw(rng: random.Random, max_elements: int) -> Spec | None:
     if row.special == "cumsum":
         after = []
     affine = tuple(
-        Operand(role if role not in names.used else names.take((f"norm_{role}",)), "vec", "param")
+        Operand(names.take((role, f"norm_{role}", {"weight": "gamma", "bias": "beta"}[role])), "vec", "param")
         for role in row.affine
     )
     names.used.update(o.name for o in affine)
@@ -266,3 +284,22 @@ def without_names(spec: Spec) -> Spec:
         return tuple(replace(s, scalars=tuple(Scalar(c.value) for c in s.scalars)) for s in steps)
 
     return replace(spec, before=plain(spec.before), after=plain(spec.after))
+
+
+def with_names(spec: Spec, names: dict[str, str]) -> Spec:
+    """The same computation with tensors and named scalars called by their values in ``names``."""
+
+    def fix(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        return tuple(
+            replace(
+                s,
+                scalars=tuple(replace(c, name=names[c.name]) if c.name else c for c in s.scalars),
+                operands=tuple(replace(o, name=names[o.name]) for o in s.operands),
+            )
+            for s in steps
+        )
+
+    row = spec.row
+    if row:
+        row = replace(row, affine=tuple(replace(o, name=names[o.name]) for o in row.affine))
+    return replace(spec, x=names[spec.x], before=fix(spec.before), row=row, after=fix(spec.after))

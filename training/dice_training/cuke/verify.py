@@ -14,17 +14,22 @@ Row = dict[str, Any]
 _session: Any = None
 
 
-def verify_row(session: Any, row: Row, measure: bool = False) -> Verdict | None:
-    """The verdict on a row's own core, None where nothing in the row can be run (a kernel over tensors).
+def verify_row(session: Any, row: Row, core: str | None = None, measure: bool = False) -> Verdict:
+    """The verdict on ``core`` (the row's own by default) in the place of the row's core.
 
-    ``session`` is a ``dice_engine.verify.session.VerifySession``.
+    ``session`` is a ``dice_engine.verify.session.VerifySession``. Python programs are compared with the PyTorch
+    module; a kernel that stands in a string runs in the file around it (the row's ``around``).
     """
-    if row["kind"] == "kernel_body":
-        if "torch::Tensor" in row["suffix"]:
-            return None
+    program = row["prefix"] + (row["core"] if core is None else core) + row["suffix"]
+    if row["kind"] == "kernel_body" and "around" not in row:
         original = row["prefix"] + row["reference"] + row["suffix"]
-        return session.verify_kernel(original, row["program"], row["kernel"], measure=measure)
-    return session.verify_module(row.get("pytorch", row["reference"]), row["program"], measure=measure)
+        return session.verify_kernel(original, program, row["kernel"], measure=measure)
+    if "around" in row:
+        before, after = row["around"]
+        program = before + program + after
+    reference = row.get("pytorch", row["reference"])
+    name = row.get("class_name", "Model")
+    return session.verify_module(reference, program, reference_class=name, measure=measure)
 
 
 def is_correct(row: Row) -> bool:

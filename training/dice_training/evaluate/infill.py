@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dice_engine.verify.verdict import CORRECT, Verdict
 
+from dice_training.cuke.verify import verify_row
 from dice_training.data import read_rows, request_of
 
 if TYPE_CHECKING:
@@ -116,19 +117,6 @@ def _verdicts(item: Judged, device: DeviceName) -> list[Verdict]:
         if core not in known:
             known[core] = verify_row(_session, item.row, core)
     return [known[core] for core in item.cores]
-
-
-def verify_row(session: Any, row: dict[str, Any], core: str, measure: bool = False) -> Verdict:
-    """The verdict on ``core`` in the place of the row's own core."""
-    candidate = row["prefix"] + core + row["suffix"]
-    if row["kind"] == "kernel_body":
-        original = row["prefix"] + row["reference"] + row["suffix"]
-        return session.verify_kernel(original, candidate, row["kernel"], measure=measure)
-    if row["kind"] == "load_inline_core" and "class Model" not in row["reference"]:
-        # The reference is the core that stood there: the same class, before and after.
-        original = row["prefix"] + row["reference"] + row["suffix"]
-        return session.verify_module(original, candidate, reference_class="ModelNew", measure=measure)
-    return session.verify_module(row["reference"], candidate, measure=measure)
 
 
 def summarise(judged: Iterable[Judged], n: int) -> dict[str, Any]:
