@@ -1,7 +1,8 @@
 """Do the times of a verdict agree with CUDA events put around the same kernels by hand?
 
-Compiles both versions of examples/row_magnitude.cu with torch's own kernel compiler and launches them as its host function
-does, on the plan's measuring size. Nothing of dice_engine.verify is used for the hand-written times. Exit 1 beyond 10 %.
+Compiles both versions of examples/row_magnitude.cu with torch's own kernel compiler and launches them as its host
+function does, on the plan's measuring size. Nothing of dice_engine.verify is used for the hand-written times.
+Exit 1 beyond 10 %.
 """
 
 from __future__ import annotations
