@@ -23,11 +23,7 @@ _MODULES = {
     "train": ("dice_training", ["train"], "train a checkpoint from a recipe"),
     "eval": ("dice_training", ["eval"], "score a checkpoint on benchmarks"),
 }
-_BENCHES = {
-    "decode": "dice_engine.bench_decode",
-    "verify": "dice_engine.bench_verify",
-    "lsp": "dice_ls.bench",
-}
+_BENCHES = {"decode": "dice_engine.bench.decode", "verify": "dice_engine.bench.verify"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -86,8 +82,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _bench(rest: list[str]) -> int:
-    if not rest or rest[0] not in _BENCHES:
-        return _bad(f"dice bench: expected one of {', '.join(_BENCHES)}")
+    parser = Arguments(prog="dice bench", description="What things cost on this machine.")
+    benches = parser.add_subparsers(metavar="BENCH", required=True)
+    benches.add_parser("decode", help="milliseconds per forward and tokens per second of a checkpoint")
+    benches.add_parser("verify", help="seconds per verdict")
+    benches.add_parser("lsp", help="how long the language server lets an editor wait")
+    if not rest or rest[0] not in (*_BENCHES, "lsp"):
+        parser.parse_args(rest)
+        return 2
+    if rest[0] == "lsp":
+        from dice_ls.bench import main as lsp
+
+        return lsp(rest[1:])
     return _run(f"bench {rest[0]}", _BENCHES[rest[0]], rest[1:])
 
 
