@@ -188,6 +188,46 @@ def test_command_line(tmp_path, capsys):
     assert cli.main(["stats", str(tmp_path / "missing.jsonl")]) == 2
 
 
+def test_a_build_goes_on_where_it_stopped(tmp_path, capsys):
+    out = tmp_path / "rows.jsonl"
+    assert cli.main(["build", "--out", str(out), "--count", "10", "--seed", "3"]) == 0
+    assert cli.main(["build", "--out", str(out), "--count", "30", "--seed", "3", "--resume"]) == 0
+    assert [json.loads(line) for line in out.read_text().splitlines()] == ROWS[:30]
+    assert cli.main(["build", "--out", str(out), "--count", "30", "--seed", "4", "--resume"]) == 2
+    assert "its last row is 3-29" in capsys.readouterr().err
+
+
+def test_a_kernel_in_a_string_brings_its_file():
+    found = [row for row in ROWS if "around" in row]
+    assert found
+    for row in found:
+        before, after = row["around"]
+        tree = ast.parse(before + row["program"] + after)
+        sources = [
+            n.value.value
+            for n in tree.body
+            if isinstance(n, ast.Assign) and isinstance(n.value, ast.Constant)
+        ]
+        assert row["program"] in sources
+
+
+def test_every_name_of_a_core_stands_in_the_prompt_or_is_fixed():
+    """Names that vary must be readable: those of cores that no prompt shows are few and always the same."""
+    hidden: set[str] = set()
+    for row in ROWS:
+        shown = set(re.findall(r"[A-Za-z_]\w*", row["reference"] + row["prefix"] + row["suffix"]))
+        names = set(re.findall(r"[A-Za-z_]\w*", row["core"])) - shown
+        # The kernel of a module is named after its host function.
+        hidden |= {name for name in names if name.removesuffix("_kernel") not in shown}
+    again: set[str] = set()
+    for index in range(240, 480):
+        row = sample(3, index)
+        shown = set(re.findall(r"[A-Za-z_]\w*", row["reference"] + row["prefix"] + row["suffix"]))
+        names = set(re.findall(r"[A-Za-z_]\w*", row["core"])) - shown
+        again |= {name for name in names if name.removesuffix("_kernel") not in shown}
+    assert len(again - hidden) < 25, sorted(again - hidden)
+
+
 def test_writing_needs_no_torch():
     code = "import sys; from dice_training.cuke.generate import sample; sample(0, 0); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -43,11 +43,12 @@ _KEPT_ENVIRONMENT = (
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds for one runner: ``cpu_seconds`` of CPU time, bytes of memory and of any one file."""
+    """Bounds for one runner: ``cpu_seconds`` of CPU time, bytes of memory and of any one file, CPU threads (0: any)."""
 
     cpu_seconds: int = 600
     memory_bytes: int = 16 << 30
     file_bytes: int = 1 << 30
+    threads: int = 0
 
 
 def die_with_parent(parent: int) -> None:

@@ -64,6 +64,10 @@ class VerifySession:
     For many candidates of our own making (data sets, rewards): ``isolation="warm"`` runs kernels on a GPU one after
     another in one process, replaced after a crash, a timeout or 64 candidates; Python candidates and the CPU backend
     always get a process of their own. ``trusted_reference=True`` loads one reference after another into one process.
+    ``trusted_candidate=True`` is for candidates that cannot mean to deceive (a data set's own programs): with
+    ``isolation="warm"`` modules share processes too, and the checks that only catch cheats are left out; what is
+    computed is checked as always. ``threads`` bounds the CPU threads of each runner (0: as torch likes), for
+    sessions that share a machine.
     Use as a context manager.
     """
 
@@ -75,6 +79,8 @@ class VerifySession:
         baseline: Baseline = "eager",
         isolation: Isolation = "fork",
         trusted_reference: bool = False,
+        trusted_candidate: bool = False,
+        threads: int = 0,
         timeout: float = 30.0,
         build_timeout: float = 180.0,
         budget: float = 15.0,
@@ -92,8 +98,11 @@ class VerifySession:
         """The device in words: the GPU's name, or ``cpu``."""
         self._headers: str | None = None
         self._warm_kernels = isolation == "warm" and self.cuda
+        self._warm_modules = self._warm_kernels and trusted_candidate
         self._warm: list[tuple[Worker, int]] = []
         self._trusted_reference = trusted_reference
+        self._trusted_candidate = trusted_candidate
+        self._threads = threads
         self._spare: list[Worker] = []
         self._folder = SessionFolder(workdir)
         self._modules: OrderedDict[str, Reference] = OrderedDict()
@@ -176,7 +185,7 @@ class VerifySession:
             return refused(finding)
         try:
             held = self._pool.submit(self._original, original, plan)
-            with self._kernel_worker() as worker:
+            with self._candidate_worker(self._warm_kernels) as worker:
                 trial = KernelTrial(worker, self.timeout, self.budget)
                 findings = trial.found
                 try:
@@ -200,8 +209,8 @@ class VerifySession:
         findings = Findings()
         try:
             held = self._pool.submit(self._reference, reference, reference_class)
-            with self._worker() as worker:
-                trial = ModuleTrial(worker, self.timeout, self.budget)
+            with self._candidate_worker(self._warm_modules) as worker:
+                trial = ModuleTrial(worker, self.timeout, self.budget, self._trusted_candidate)
                 findings = trial.found
                 try:
                     trial.load(
@@ -265,9 +274,9 @@ class VerifySession:
         return found
 
     @contextlib.contextmanager
-    def _kernel_worker(self) -> Iterator[Worker]:
-        """A runner for one kernel candidate, kept for the next one where that is allowed and it went well."""
-        worker, used = self._warm.pop() if self._warm else (self._worker(), 0)
+    def _candidate_worker(self, kept: bool) -> Iterator[Worker]:
+        """A runner for one candidate; it is ``kept`` for the next one where it went well."""
+        worker, used = self._warm.pop() if kept and self._warm else (self._worker(), 0)
         try:
             yield worker
         except Failed as failure:
@@ -278,7 +287,7 @@ class VerifySession:
             worker.close()
             raise
         finally:
-            if self._warm_kernels and not worker.dead and used < _WARM_USES:
+            if kept and not worker.dead and used < _WARM_USES:
                 self._warm.append((worker, used + 1))
             else:
                 worker.close()
@@ -298,7 +307,9 @@ class VerifySession:
         except ZygoteError as error:
             raise Failed("infra_error", str(error)) from error
         cpu_seconds = int(self.build_timeout + 20 * self.timeout)
-        return Worker(zygote, self._folder.path, self.cuda, Limits(cpu_seconds=cpu_seconds))
+        return Worker(
+            zygote, self._folder.path, self.cuda, Limits(cpu_seconds=cpu_seconds, threads=self._threads)
+        )
 
     # -- around it
 

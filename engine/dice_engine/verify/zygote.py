@@ -130,7 +130,7 @@ class Zygote:
             "id": child.id,
             "nonce": child.nonce,
             "folder": str(folder),
-            "limits": [limits.cpu_seconds, limits.memory_bytes, limits.file_bytes],
+            "limits": [limits.cpu_seconds, limits.memory_bytes, limits.file_bytes, limits.threads],
             "cuda": cuda,
         }
         try:
@@ -262,12 +262,17 @@ def _become_runner(request: dict[str, Any], handle: int, zygote: int) -> None:
         # The CUDA driver starts neither in a PID namespace of its own nor without writing to its /proc.
         if sandbox.enter_namespaces(pids=not cuda) and not cuda:
             _become_keeper()
-        sandbox.apply_limits(sandbox.Limits(*request["limits"]), cuda)
+        limits = sandbox.Limits(*request["limits"])
+        sandbox.apply_limits(limits, cuda)
         sandbox.restrict_writes([folder, Path("/dev"), *([Path("/proc")] if cuda else [])])
         sandbox.drop_privileges()
 
+        import torch
+
         from dice_engine.verify import runner
 
+        if limits.threads:
+            torch.set_num_threads(limits.threads)
         code = runner.serve(socket.socket(fileno=_RUNNER_FD), request["nonce"], folder, cuda)
     except BaseException as error:
         print(f"runner: {type(error).__name__}: {error}", file=sys.stderr, flush=True)

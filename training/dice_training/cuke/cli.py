@@ -6,9 +6,10 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -20,21 +21,56 @@ from dice_training.cuke.stats import print_stats, read_rows
 from dice_training.cuke.verify import is_correct, verified
 
 _CHUNK = 500
+_REPORT_SECONDS = 10.0
+_HOPELESS = 20
+"""Rows that fail for the machine's fault before the first good one: then something is wrong with it."""
 
 
-def _chunk(start: int, count: int, seed: int, kind: Any, split: str | None) -> list[str]:
-    return [json.dumps(sample(seed, i, kind, split), ensure_ascii=False) for i in range(start, start + count)]
+class _Stop:
+    """Whether to stop: the time is up or Ctrl-C was pressed (a second one ends the process)."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.until = time.monotonic() + seconds if seconds is not None else None
+        self.asked = False
+        signal.signal(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self, *_: object) -> None:
+        self.asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def __call__(self) -> bool:
+        return self.asked or (self.until is not None and time.monotonic() > self.until)
 
 
-def _written(args: argparse.Namespace) -> Iterator[str]:
-    """Rows as JSON, in the order of their index, whatever the number of workers."""
-    starts = list(range(args.start, args.start + args.count, _CHUNK))
-    counts = [min(_CHUNK, args.start + args.count - s) for s in starts]
-    make = partial(_chunk, seed=args.seed, kind=args.kind, split=None if args.split == "both" else args.split)
+def _row(index: int, seed: int, kind: Any, split: str | None) -> dict[str, Any]:
+    return sample(seed, index, kind, split)
+
+
+def _chunk(indices: range, make: Any) -> list[dict[str, Any]]:
+    return [make(index) for index in indices]
+
+
+def _written(make: Any, indices: range, workers: int, stop: _Stop) -> Iterator[dict[str, Any]]:
+    """Rows in the order of their index, whatever the number of workers."""
+    chunks = [indices[i : i + _CHUNK] for i in range(0, len(indices), _CHUNK)]
     with contextlib.ExitStack() as stack:
-        spread = stack.enter_context(ProcessPoolExecutor(args.workers)).map if args.workers > 1 else map
-        for lines in spread(make, starts, counts):
-            yield from lines
+        spread = stack.enter_context(ProcessPoolExecutor(workers)).map if workers > 1 else map
+        for rows in spread(_chunk, chunks, [make] * len(chunks)):
+            yield from rows
+            if stop():
+                return
+
+
+def _resumed(path: Path, args: argparse.Namespace) -> int:
+    """The index after the last row of ``path``. Raises ValueError where it is not of this seed and range."""
+    with path.open(encoding="utf-8") as file:
+        last = deque(file, maxlen=1)
+    if not last:
+        return args.start
+    seed, index = (int(part) for part in json.loads(last[0])["id"].split("-"))
+    if seed != args.seed or not args.start <= index < args.start + args.count:
+        raise ValueError(f"its last row is {seed}-{index}")
+    return index + 1
 
 
 def build(args: argparse.Namespace) -> int:
@@ -45,33 +81,73 @@ def build(args: argparse.Namespace) -> int:
     if args.count < 1 or args.workers < 1:
         print("error: --count and --workers must be at least 1", file=sys.stderr)
         return 2
-    began, done, kept = time.monotonic(), 0, 0
-    dropped: Counter[str] = Counter()
-    rows = _written(args)
+    part = out.with_name(out.name + ".part")
+    start = args.start
+    if args.resume and (out.exists() or part.exists()):
+        if out.exists():
+            out.replace(part)
+        try:
+            start = _resumed(part, args)
+        except (ValueError, KeyError) as error:
+            print(f"error: {part} cannot be resumed with these options: {error}", file=sys.stderr)
+            return 2
+    indices = range(start, args.start + args.count)
+    stop = _Stop(args.max_seconds)
+    make = partial(_row, seed=args.seed, kind=args.kind, split=None if args.split == "both" else args.split)
     if args.verify:
-        rows = verified(rows, args.verify, args.workers)
-    partial_file = out.with_name(out.name + ".part")
-    with partial_file.open("w", encoding="utf-8") as file:
-        for line in rows:
-            done += 1
-            if args.verify and not is_correct(row := json.loads(line)):
-                verdict = row["verdict"]
-                dropped[verdict["verdict"]] += 1
-                print(
-                    f"{row['id']} {row['kind']} {row['family']}: {verdict['verdict']} {verdict['reason']}",
-                    file=sys.stderr,
-                )
-                continue
-            file.write(line + "\n")
-            kept += 1
-            if sys.stderr.isatty() and done % 50 == 0:
-                rate = done / (time.monotonic() - began)
-                print(f"\r{done}/{args.count} samples, {rate:.0f}/s", end="", file=sys.stderr)
-    partial_file.replace(out)
-    seconds = time.monotonic() - began
-    losses = f"; dropped {dict(dropped)}" if dropped else ""
-    print(f"{kept} samples in {seconds:.1f} s ({done / max(seconds, 1e-9):.0f}/s) -> {out}{losses}")
+        rows = verified(make, indices, args.verify, args.workers, stop)
+    else:
+        rows = _written(make, indices, args.workers, stop)
+    progress = _Progress(len(indices))
+    with part.open("a" if start != args.start else "w", encoding="utf-8") as file:
+        for row in rows:
+            good = not args.verify or is_correct(row)
+            if good:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            progress.count(row, good)
+            if progress.hopeless:
+                print("error: no row can be verified on this machine; see the reasons above", file=sys.stderr)
+                return 1
+    whole = progress.done == len(indices)
+    part.replace(out)
+    print(f"{progress.summary()} -> {out}")
+    if not whole:
+        print(f"stopped before index {start + progress.done}; go on with the same options and --resume")
     return 0
+
+
+class _Progress:
+    def __init__(self, total: int) -> None:
+        self.total, self.done, self.kept = total, 0, 0
+        self.dropped: Counter[str] = Counter()
+        self.began = self.reported = time.monotonic()
+
+    @property
+    def hopeless(self) -> bool:
+        return self.kept == 0 and self.dropped["infra_error"] >= _HOPELESS
+
+    def count(self, row: dict[str, Any], good: bool) -> None:
+        self.done += 1
+        self.kept += good
+        if not good:
+            verdict = row["verdict"]
+            self.dropped[verdict["verdict"]] += 1
+            words = f"{verdict['verdict']} {verdict['reason'][:300]}"
+            print(f"{row['id']} {row['kind']} {row['family']}: {words}", file=sys.stderr)
+        if time.monotonic() - self.reported > _REPORT_SECONDS:
+            self.reported = time.monotonic()
+            rate = self.done / (self.reported - self.began)
+            left = (self.total - self.done) / rate
+            share = 100 * self.kept / self.done
+            print(
+                f"{self.done}/{self.total} rows, {rate:.1f}/s, {share:.1f} % kept, {left:.0f} s left",
+                file=sys.stderr,
+            )
+
+    def summary(self) -> str:
+        seconds = time.monotonic() - self.began
+        losses = f"; dropped {dict(self.dropped)}" if self.dropped else ""
+        return f"{self.kept} samples in {seconds:.1f} s ({self.done / max(seconds, 1e-9):.0f}/s){losses}"
 
 
 def stats(args: argparse.Namespace) -> int:
@@ -97,6 +173,8 @@ def parser() -> argparse.ArgumentParser:
     make.add_argument(
         "--verify", choices=("auto", "cpu", "cuda"), help="keep only what verifies on this device"
     )
+    make.add_argument("--max-seconds", type=float, help="stop cleanly after this time")
+    make.add_argument("--resume", action="store_true", help="go on after the last row of --out")
     make.set_defaults(run=build)
     show = commands.add_parser("stats", help="counts, lengths and operator coverage of a file")
     show.add_argument("file")

@@ -30,7 +30,7 @@ def _rng(seed: int, index: int, attempt: int) -> random.Random:
 
 
 def _attempt(rng: random.Random, sample_id: str, chosen: Kind, small: bool) -> Row | None:
-    spec = random_spec(rng, TEST_ELEMENTS if small else rng.choices(_TRAIN_ELEMENTS, (3, 5, 2, 1))[0])
+    spec = random_spec(rng, TEST_ELEMENTS if small else rng.choices(_TRAIN_ELEMENTS, (5, 5, 2, 0.5))[0])
     held_out = is_test(spec.family)
     if held_out and spec_size(spec.shape) > TEST_ELEMENTS:
         return None

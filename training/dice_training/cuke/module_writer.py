@@ -213,13 +213,28 @@ def kernel_in_module(spec: Spec, rng: random.Random) -> Parts | None:
     )
 
 
+def _readable(ref: Reference) -> dict[str, str]:
+    """C names that the class shows: weights inside a module of its own are called by their role there."""
+    names = {name: name for name in (*ref.tensors, *ref.scalars)}
+    inside = {
+        name: ref.call_args[name].split(".")[1:]
+        for name in ref.tensors
+        if ref.call_args.get(name, "").count(".") == 2
+    }
+    taken = set(names) - set(inside)
+    for name, (owner, role) in inside.items():
+        names[name] = role if role not in taken else f"{owner}_{role}"
+        taken.add(names[name])
+    return names
+
+
 def module(spec: Spec, rng: random.Random) -> Parts:
     """A plain PyTorch file; the core goes in right after the class and is written in the house style."""
     style = file_style(rng)
     ref = write_reference(spec, style, rng)
     function = "fused_forward"
     binding = Binding("source", "cpp_source", "ext", f"{function}_ext")
-    writer = CoreWriter(spec, function)
+    writer = CoreWriter(with_names(spec, _readable(ref)), function)
     core = "\n\n\n" + "\n\n".join(
         [
             _LOAD,

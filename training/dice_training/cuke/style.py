@@ -74,6 +74,7 @@ _WIDTH_NAMES = (
 MIDDLE_NAMES = (
     ("channels_in", "height"), ("seq_len", "num_heads"), ("C", "H"), ("dim1", "dim2"), ("sequence_length", "heads"),
 )  # fmt: skip
+_SIZES: list[Literal["variables", "literals", "tuple"]] = ["variables", "literals", "tuple"]
 _DOCS = (
     "Simple model that performs {what}.",
     "A model that computes {what}.",
@@ -144,7 +145,7 @@ def file_style(rng: random.Random, plain: bool = False) -> FileStyle:
         helpers=rng.choice(("",) * 8 + ("function", "method")),
         batch_name=names.take(_BATCH_NAMES),
         width_name=names.take(_WIDTH_NAMES),
-        sizes=rng.choice(("variables",) * 6 + ("literals",) * 3 + ("tuple",)),
+        sizes=rng.choices(_SIZES, (6, 3, 1))[0],
         sizes_first=rng.random() < 0.15,
         title="" if plain or rng.random() < 0.8 else rng.choice(_TITLES),
         main_guard=not plain and rng.random() < 0.03,

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import islice
 from typing import Any
 
 from dice_engine.verify.verdict import CORRECT, Verdict
 
 Row = dict[str, Any]
+Make = Callable[[int], Row]
+
+_CHUNK = 4
+"""Rows that a worker makes and checks at a time."""
+_AHEAD = 4
+"""Chunks in flight for each worker, so that none waits for the slowest."""
 
 _session: Any = None
 
@@ -21,38 +30,69 @@ def verify_row(session: Any, row: Row, core: str | None = None, measure: bool = 
     module; a kernel that stands in a string runs in the file around it (the row's ``around``).
     """
     program = row["prefix"] + (row["core"] if core is None else core) + row["suffix"]
+    existing = row["prefix"] + row["reference"] + row["suffix"]
     if row["kind"] == "kernel_body" and "around" not in row:
-        original = row["prefix"] + row["reference"] + row["suffix"]
-        return session.verify_kernel(original, program, row["kernel"], measure=measure)
+        return session.verify_kernel(existing, program, row["kernel"], measure=measure)
+    reference, name = row.get("pytorch", row["reference"]), row.get("class_name", "Model")
     if "around" in row:
         before, after = row["around"]
         program = before + program + after
-    reference = row.get("pytorch", row["reference"])
-    name = row.get("class_name", "Model")
+    elif row["kind"] == "load_inline_core" and f"class {name}(" not in reference:
+        # Nothing but the core that stood there is known: the same class, before and after.
+        reference, name = existing, "ModelNew"
     return session.verify_module(reference, program, reference_class=name, measure=measure)
 
 
 def is_correct(row: Row) -> bool:
-    """Whether a row is good for training: verified, or of a form that cannot be run by itself."""
-    return not row.get("verdict") or row["verdict"]["verdict"] in CORRECT
+    return bool(row.get("verdict")) and row["verdict"]["verdict"] in CORRECT
 
 
-def verified(lines: Iterable[str], device: str, workers: int) -> Iterator[str]:
-    """JSON rows with their verdicts, in order."""
-    with ProcessPoolExecutor(workers, initializer=_open, initargs=(device,)) as pool:
-        yield from pool.map(_verify_line, lines, chunksize=4)
+def verified(
+    make: Make, indices: range, device: str, workers: int, stopped: Callable[[], bool]
+) -> Iterator[Row]:
+    """The rows of ``indices`` with their verdicts, in order, until ``stopped()``.
+
+    ``make`` (picklable) writes the row of an index. After a stop, chunks that have begun are still given out.
+    """
+    starts = iter(indices[i : i + _CHUNK] for i in range(0, len(indices), _CHUNK))
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    running: deque[Future[list[Row]]] = deque()
+    with ProcessPoolExecutor(workers, initializer=_open, initargs=(device, threads)) as pool:
+        try:
+            running.extend(pool.submit(_check, make, chunk) for chunk in islice(starts, workers * _AHEAD))
+            while running:
+                if stopped():
+                    for future in reversed(running):
+                        future.cancel()
+                    running = deque(future for future in running if not future.cancelled())
+                    starts = iter(())
+                if not running:
+                    return
+                yield from running.popleft().result()
+                running.extend(pool.submit(_check, make, chunk) for chunk in islice(starts, 1))
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _open(device: str) -> None:
+def _open(device: str, threads: int) -> None:
+    import torch
     from dice_engine.verify.session import VerifySession
 
     global _session
-    _session = VerifySession(device)  # type: ignore[arg-type]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops us
+    torch.set_num_threads(threads)
+    _session = VerifySession(
+        device,  # type: ignore[arg-type]
+        isolation="warm",
+        trusted_reference=True,
+        trusted_candidate=True,
+        threads=threads,
+        budget=0.0,
+    )
 
 
-def _verify_line(line: str) -> str:
-    row = json.loads(line)
-    verdict = verify_row(_session, row)
-    if verdict is not None:
-        row["verdict"] = verdict.to_json()
-    return json.dumps(row, ensure_ascii=False)
+def _check(make: Make, indices: range) -> list[Row]:
+    rows = [make(index) for index in indices]
+    for row in rows:
+        row["verdict"] = verify_row(_session, row).to_json()
+    return rows

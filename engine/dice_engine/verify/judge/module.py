@@ -33,12 +33,16 @@ class Findings:
 
 
 class ModuleTrial:
-    """All checks of one candidate module; ``run`` raises Failed at the first that it does not pass."""
+    """All checks of one candidate module; ``run`` raises Failed at the first that it does not pass.
 
-    def __init__(self, worker: Worker, timeout: float, budget: float):
+    ``trusted``: the candidate means no harm, so only what it computes is checked.
+    """
+
+    def __init__(self, worker: Worker, timeout: float, budget: float, trusted: bool = False):
         self.worker = worker
         self.timeout = timeout
         self.budget = budget
+        self.trusted = trusted
         self.until = 0.0
         self.found = Findings()
 
@@ -93,8 +97,9 @@ class ModuleTrial:
             self._explain(failure, first, second)
             raise
         self._changes(first, outputs, second, self._judge(second, RunOptions(poison=1)))
-        self._without_kernels(first)
-        self._with_failing_kernels(first)
+        if not self.trusted:
+            self._without_kernels(first)
+            self._with_failing_kernels(first)
         if cpu:
             self._judge(first, RunOptions(order="reverse", poison=1), rule="race")
         for name in ("near_constant", "uniform", "large"):
@@ -246,6 +251,8 @@ class ModuleTrial:
             ) from failure
 
     def _conduct(self) -> None:
+        if self.trusted:
+            return
         conduct = self.worker.ask("conduct", self.timeout)
         if conduct["tampered"]:
             raise _deceptive("tampering", f"it replaced {', '.join(conduct['tampered'][:3])}")
