@@ -34,9 +34,8 @@ VERDICTS = {
 
 
 def dice(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    inherited = {
-        name: value for name, value in os.environ.items() if name != "COLUMNS"
-    }  # readline sets it in pytest
+    # readline, which pytest imports, sets COLUMNS
+    inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     return subprocess.run(
         [sys.executable, "-m", "dice_ls.cli", *arguments],
         env={**inherited, **(environment or {})},
