@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from dice_engine.source import plans
 from dice_engine.source.host import HostProgram, LaunchCall, Pointer, Unsupported
 from dice_engine.source.plan import Fill, Plan
 from dice_engine.source.plans import (
@@ -327,3 +328,54 @@ def test_cases_without_plan_have_a_stub(file, kernel):
     text = (CASES / file).read_bytes().decode()
     assert reason_of(text, kernel) == f"no launch of {kernel} in this file; add a // @dice line"
     assert stub(text, kernel).startswith("// @dice grid=")
+
+
+STEPS = """constexpr int kThreads = 128;
+#define TWICE(x) (2 * (x))
+#define SAME(x) (x)
+
+int threads_for(int n) { return TWICE(kThreads); }
+
+__global__ void step(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i];
+}
+
+void run_step(const float* x, float* y, int n, cudaStream_t s) {
+  const int threads = SAME(threads_for(n));
+  step<<<(n + threads - 1) / threads, threads, 0, s>>>(x, y, n);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "threads"),
+    [
+        ("", "", 256),
+        ("y[i] = x[i]", "y[i] = x[i] + 1.0f", 256),
+        ("kThreads = 128", "kThreads = 64", 128),
+        ("(2 * (x))", "(4 * (x))", 512),
+        ("return TWICE(kThreads)", "return kThreads", 128),
+        ("= SAME(threads_for(n))", "= 32", 32),
+        ("  int i = blockIdx", "#undef SAME\n#define SAME(x) 64\n  int i = blockIdx", 64),
+        ("__global__", "#undef SAME\n#define SAME(x) 64\n__global__", 64),
+    ],
+)
+def test_what_is_kept_of_an_earlier_text_is_never_stale(old: str, new: str, threads: int) -> None:
+    kernel_plan(STEPS, "step")
+    changed = STEPS.replace(old, new, 1)
+    assert f"the block of {threads} threads" in kernel_plan(changed, "step").origin["sizes"]
+    assert f"the block of {threads} threads" in kernel_plan(f"\n{changed}", "step").origin["sizes"]
+
+
+def test_an_edit_inside_one_body_costs_no_new_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [kernel_plan(STEPS, "step")]
+    monkeypatch.setattr(plans, "HostProgram", None)
+    monkeypatch.setattr(plans, "choose", None)
+    assert [kernel_plan(STEPS.replace("x[i];", "x[i] * 3.0f;"), "step")] == before
+
+
+def test_lines_are_those_of_the_text_as_it_is() -> None:
+    first = kernel_plan(STEPS, "step").origin["grid"]
+    later = kernel_plan(STEPS.replace("if (i < n)", "if (i < n)\n\n"), "step").origin["grid"]
+    assert (first, later) == ("launch in run_step, line 14", "launch in run_step, line 16")

@@ -7,6 +7,9 @@ instead); launches issued before that moment have happened, so start again from 
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Hashable
 from typing import Any
 
 from dice_engine.source.host_declare import declare_global
@@ -40,6 +43,8 @@ __all__ = [
     "Unsupported",
 ]
 
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
 
 class HostProgram:
     """Kernels and host functions of one source text. Building it never fails; calling may."""
@@ -52,9 +57,41 @@ class HostProgram:
         }
         self._bodies: dict[int, Node] = {}
         self._constants: Scope | None = None
+        self._globals: tuple[list[str], str] | None = None
+        self._launchers: dict[str, list[HostFunction]] = {}
+        for name in self.functions:
+            for function in self.overloads(name):
+                for kernel in function.launches:
+                    self._launchers.setdefault(kernel, []).append(function)
 
     def overloads(self, name: str) -> list[HostFunction]:
         return self._declared.functions.get(name, [])
+
+    def launchers(self, kernel: str) -> list[HostFunction]:
+        """The functions that may reach a launch of ``kernel``, in order of their first declaration."""
+        return self._launchers.get(kernel, [])
+
+    def reads(self, function: HostFunction) -> tuple[Hashable, ...]:
+        """Everything of the file that a call of ``function`` may depend on: equal values, equal behaviour."""
+        everywhere, digest = self._reads_of_globals()
+        texts = [function.body, *everywhere, *filter(None, function.defaults)]
+        reached: dict[str, None] = {function.name: None}
+        while texts:
+            for name in _WORD.findall(texts.pop()):
+                if name not in reached and (name in self.functions or name in self.kernels):
+                    reached[name] = None
+                    for other in self.overloads(name):
+                        texts += [other.body, *filter(None, other.defaults)]
+        parts = [part for name in reached for part in (*self.overloads(name), self.kernels.get(name))]
+        return (function, digest, *parts)
+
+    def _reads_of_globals(self) -> tuple[list[str], str]:
+        """The functions and kernels that the file's globals name, and a digest of the globals."""
+        if self._globals is None:
+            text = "\0".join(self._declared.globals)
+            names = [n for n in {*_WORD.findall(text)} if n in self.functions or n in self.kernels]
+            self._globals = (sorted(names), hashlib.sha256(text.encode(errors="replace")).hexdigest())
+        return self._globals
 
     def call(
         self, function: str, args: list[Any], runtime: Runtime, bindings: dict[str, str] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 _TOKEN = re.compile(
     r"""
@@ -21,8 +21,7 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """One preprocessing token. ``lead`` is the blank text before it (newlines and spaces only)."""
 
     kind: str
@@ -34,7 +33,7 @@ class Token:
     """First token of its logical line (a spliced line does not start a new one)."""
 
     def led_by(self, lead: str) -> Token:
-        return replace(self, lead=lead)
+        return self._replace(lead=lead)
 
 
 def tokenize(text: str, line: int = 1) -> list[Token]:
@@ -44,6 +43,10 @@ def tokenize(text: str, line: int = 1) -> list[Token]:
     first = True
     for match in _TOKEN.finditer(text):
         kind, raw = match.lastgroup or "punct", match.group()
+        if kind in ("name", "punct", "number"):
+            tokens.append(Token(kind, raw, "".join(lead) if lead else "", line, first))
+            lead, first = [], False
+            continue
         if kind == "fence":
             kind = "string"
         newlines = raw.count("\n")

@@ -5,6 +5,7 @@ Pieces are found by brackets, and a ``__global__`` always starts a new one, so a
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 
 from dice_engine.source.host_lex import (
@@ -80,6 +81,7 @@ class Declarations:
 def declarations(source: str) -> Declarations:
     """Read everything that ``source`` declares; never fails, what cannot be read is left out."""
     tokens = tokenize(preprocess(source))
+    kernels = [index for index, token in enumerate(tokens) if token.text == "__global__"]
     found = Declarations()
     instantiations: dict[str, list[list[Token]]] = {}
     index = 0
@@ -102,7 +104,7 @@ def declarations(source: str) -> Declarations:
         if text in (";", "}", ")", "]", ""):
             index += 1
             continue
-        end, body = _piece(tokens, index)
+        end, body = _piece(tokens, index, kernels)
         _classify(found, instantiations, tokens, index, body, end)
         index = end
     _attach_instantiations(found, instantiations)
@@ -110,8 +112,11 @@ def declarations(source: str) -> Declarations:
     return found
 
 
-def _piece(tokens: list[Token], start: int) -> tuple[int, int | None]:
-    """End (exclusive) of the declaration that starts here, and the index of its body's ``{`` when it is a function."""
+def _piece(tokens: list[Token], start: int, kernels: list[int]) -> tuple[int, int | None]:
+    """End (exclusive) of the declaration that starts here, and the index of its body's ``{`` when it is a function.
+
+    ``kernels``: where each ``__global__`` stands.
+    """
     index = start
     started = False
     parenthesised = assigned = False
@@ -130,7 +135,8 @@ def _piece(tokens: list[Token], start: int) -> tuple[int, int | None]:
         if text == "<" and tokens[index - 1].text == "template" and index > start:
             index = closing_angle(tokens, index) or index
         elif text in ("(", "[", "{"):
-            stop = next((i for i in range(index, len(tokens)) if tokens[i].text == "__global__"), len(tokens))
+            following = bisect_left(kernels, index)
+            stop = kernels[following] if following < len(kernels) else len(tokens)
             close = matching(tokens, index, stop)
             if close is None:
                 return _before_kernel(tokens, stop, start + 1), None

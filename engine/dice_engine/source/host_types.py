@@ -154,9 +154,17 @@ def is_float(kind: str) -> bool:
     return kind.startswith(("float", "bfloat"))
 
 
+_LIMITS = {f"int{bits}": (-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
+_LIMITS |= {f"uint{bits}": (0, (1 << bits) - 1) for bits in (8, 16, 32, 64)}
+
+
 def convert(number: Num, kind: str) -> Num:
     """C conversion of a number to another machine type (wraps integers, rounds floats, truncates float to int)."""
     value = number.value
+    if type(value) is int and kind in _LIMITS:
+        low, high = _LIMITS[kind]
+        if low <= value <= high:
+            return number if number.kind == kind else Num(value, kind)
     if kind == "bool":
         return Num(bool(value), kind)
     if is_float(kind):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -56,16 +57,24 @@ def scalar_values(plan: Plan, sizes: Mapping[str, int], seed: int = 0) -> dict[s
     """
     values: dict[str, int | float] = {}
     for name, fill in plan.scalars.items():
-        draw = random.Random(f"{name}/{seed}")
         if fill.kind == "int":
             low, high = evaluate(fill.low, sizes), evaluate(fill.high, sizes)
             flag = (low, high) == (0, 2)
-            values[name] = (seed + 1) % 2 if flag else draw.randrange(low, max(high, low + 1))
+            values[name] = (seed + 1) % 2 if flag else _drawn("int", low, max(high, low + 1), name, seed)
         elif fill.kind == "uniform":
-            values[name] = draw.uniform(float(fill.low), float(fill.high))
+            values[name] = _drawn("uniform", float(fill.low), float(fill.high), name, seed)
         else:
-            values[name] = draw.gauss(0.0, 1.0)
+            values[name] = _drawn("normal", 0.0, 1.0, name, seed)
     return values
+
+
+@functools.lru_cache(maxsize=4096)
+def _drawn(kind: str, low: int | float, high: int | float, name: str, seed: int) -> int | float:
+    """The same number for the same arguments; kept, because seeding a generator costs more than a rehearsal."""
+    draw = random.Random(f"{name}/{seed}")
+    if kind == "int":
+        return draw.randrange(int(low), int(high))
+    return draw.uniform(low, high) if kind == "uniform" else draw.gauss(low, high)
 
 
 def run_plan(

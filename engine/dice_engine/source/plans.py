@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Hashable
 from dataclasses import replace
 
 from dice_engine.source import host_types as types
 from dice_engine.source.annotation import Annotation
+from dice_engine.source.cuda import find_kernels
 from dice_engine.source.expressions import ExpressionError
 from dice_engine.source.host import HostError, HostFunction, HostProgram, Unsupported
+from dice_engine.source.lines import to_bytes, to_text
 from dice_engine.source.plan import Buffer, Fill, Param, Plan
 from dice_engine.source.plan_annotation import annotated_plan
 from dice_engine.source.plan_run import (
@@ -51,14 +55,53 @@ _INDEX_KINDS = {"int32", "uint32", "int64", "uint64"}
 _HINT = "add a // @dice line above it"
 
 
+class _Plans:
+    """Plans by everything they depend on: a change in a file costs only the plans that it may change."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> Plan | None:
+        return self._plans.get(key)
+
+    def keep(self, key: Hashable, plan: Plan) -> None:
+        """Keep a plan as the newest; the oldest is forgotten."""
+        with self._lock:
+            self._plans[key] = plan
+            self._plans.move_to_end(key)
+            if len(self._plans) > self._most:
+                self._plans.popitem(last=False)
+
+
+_PLANS = _Plans(2048)
+
+
 @functools.lru_cache(maxsize=16)
 def host_program(text: str) -> HostProgram:
     """``HostProgram(text)``, kept for the next kernel of the same text."""
     return HostProgram(text)
 
 
+@functools.lru_cache(maxsize=64)
+def _without_bodies(text: str) -> str:
+    """``text`` with kernel bodies emptied, line for line: what plans depend on, the same while a body is edited.
+
+    A body with preprocessor lines stays: a macro that it defines may be used by host code below it.
+    """
+    data, out, position = to_bytes(text), [], 0
+    for kernel in find_kernels(text):
+        body = data[kernel.body_start : kernel.body_end]
+        if kernel.editable and kernel.body_start >= position and b"#" not in body:
+            out += [data[position : kernel.body_start], b"\n" * body.count(b"\n")]
+            position = kernel.body_end
+    return to_text(b"".join([*out, data[position:]]))
+
+
 def kernel_plan(text: str, kernel_name: str) -> Plan:
     """The plan for one kernel of a CUDA source; a ``no_plan`` with a reason when nothing tells how to run it."""
+    text = _without_bodies(text)
     program = host_program(text)
     if kernel_name not in program.kernels:
         return Plan.none(f"no kernel {kernel_name!r} in this file")
@@ -79,7 +122,7 @@ def _file_plan(
     templates: tuple[dict[str, str], ...] = (),
 ) -> Plan:
     """What the file itself tells. ``known``: buffers that an annotation fills, ``host``: the wrapper it names."""
-    callers = [f for name in program.functions for f in program.overloads(name) if kernel in f.launches]
+    callers = program.launchers(kernel)
     if host is not None:
         callers = [f for f in callers if f.name == host]
     if not callers:
@@ -91,7 +134,9 @@ def _file_plan(
     raw.sort(key=lambda f: (bool(f.template_params) and not f.instantiations, len(f.launches), f.line))
     plans = []
     for wrapper in raw:
-        plan = _wrapper_plan(program, kernel, wrapper, known, templates)
+        key = (kernel, frozenset(known), repr(templates), program.reads(wrapper))
+        plan = _PLANS.get(key) or _wrapper_plan(program, kernel, wrapper, known, templates)
+        _PLANS.keep(key, plan)
         if plan.runnable:
             return plan
         plans.append(plan)
