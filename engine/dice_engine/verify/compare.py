@@ -70,11 +70,16 @@ def bounds(
     if override is not None:
         return Bounds(override.rel, override.abs, math.inf, uncertain)
     eps = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
-    growth = accumulation / 2 if biased else 2 * math.sqrt(accumulation)
-    base = max(_BASE_REL.get(dtype, 1e-2), min(eps * growth, NOISE_CAP))
+    grown = min(eps * growth(accumulation, biased), NOISE_CAP)
+    base = max(_BASE_REL.get(dtype, 1e-2), grown)
     rel = max(base, min(8 * noise, NOISE_CAP))
-    rms = max(base * _RMS_SHARE, min(eps * growth, NOISE_CAP) if biased else 0.0, min(4 * noise, NOISE_CAP))
+    rms = max(base * _RMS_SHARE, grown if biased else 0.0, min(4 * noise, NOISE_CAP))
     return Bounds(rel, 4 * torch.finfo(dtype).tiny if dtype.is_floating_point else 0.0, rms, uncertain)
+
+
+def growth(accumulation: int, biased: bool) -> float:
+    """Rounding steps by which an honest sum of that many terms may be off (see ``bounds`` for ``biased``)."""
+    return accumulation / 2 if biased else 2 * math.sqrt(accumulation)
 
 
 def lowest_dtype(*values: Any) -> torch.dtype:
@@ -233,9 +238,14 @@ def spread(expected: torch.Tensor, other: torch.Tensor) -> tuple[float, torch.Te
     """The reference's own uncertainty: ``other`` is the same output in float64 or from inputs moved by a rounding.
 
     Returns the largest relative difference and a mask of elements that jump (at most 1 % of them, else they count).
+    Integers and booleans do not differ by a little: each one that changes is a jump.
     """
-    if other.shape != expected.shape or not expected.numel() or not expected.dtype.is_floating_point:
+    if other.shape != expected.shape or not expected.numel() or expected.dtype.is_complex:
         return 0.0, None
+    if not expected.dtype.is_floating_point:
+        changed = expected != other
+        count = int(changed.sum())
+        return (1.0 if count > _most_jumps(expected) else 0.0), changed if count else None
     size = scale(expected)
     largest = 0.0
     masks = []
@@ -253,13 +263,22 @@ def spread(expected: torch.Tensor, other: torch.Tensor) -> tuple[float, torch.Te
     count = sum(int(mask.sum()) for mask in masks if mask is not None)
     if count == 0:
         return largest, None
-    if count > max(1, int(_UNCERTAIN_SHARE * expected.numel())):
+    if count > _most_jumps(expected):
         return 1.0, None
     jumps = torch.zeros(expected.numel(), dtype=torch.bool)
     for number, mask in enumerate(masks):
         if mask is not None:
             jumps[number * _CHUNK : number * _CHUNK + mask.numel()] = mask
     return largest, jumps.view(expected.shape)
+
+
+def _most_jumps(expected: torch.Tensor) -> int:
+    return max(1, int(_UNCERTAIN_SHARE * expected.numel()))
+
+
+def is_decision(tensor: torch.Tensor) -> bool:
+    """Whether the tensor holds integers or booleans, which change by jumps."""
+    return not tensor.dtype.is_floating_point and not tensor.dtype.is_complex
 
 
 def identical(first: Any, second: Any) -> bool:

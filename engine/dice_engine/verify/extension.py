@@ -28,7 +28,11 @@ _BINDING = re.compile(r"\bm\s*\.\s*def\s*\(\s*\"(\w+)\"\s*,\s*&?\s*([\w:]+)")
 
 
 class NeedsHost(Exception):
-    """The host code must be compiled, and the headers for that are not made yet. The message says why."""
+    """The host code must be compiled. The message says why; ``ready``: the headers for that are made."""
+
+    def __init__(self, reason: str, ready: bool = False):
+        super().__init__(reason)
+        self.ready = ready
 
 
 class Toolchain:

@@ -46,8 +46,8 @@ def fill_tensor(tensor: torch.Tensor, kind: FillKind, generator: torch.Generator
     return tensor.copy_(fresh)
 
 
-def nudge(values: Any, seed: int) -> Any:
-    """Every floating tensor moved by at most one rounding step of its type, to see how the reference reacts."""
+def nudge(values: Any, seed: int, steps: float = 1.0) -> Any:
+    """Every floating tensor moved by at most ``steps`` rounding steps of its type, to see how the reference reacts."""
     generator = torch.Generator().manual_seed(seed)
 
     def move(value: Any) -> Any:
@@ -55,7 +55,7 @@ def nudge(values: Any, seed: int) -> Any:
             if not value.dtype.is_floating_point:
                 return value
             signs = torch.randint(-1, 2, value.shape, generator=generator).to(value.dtype)
-            return value + value * signs * torch.finfo(value.dtype).eps
+            return value + value * signs * (steps * torch.finfo(value.dtype).eps)
         if isinstance(value, list | tuple):
             return type(value)(move(item) for item in value)
         if isinstance(value, dict):

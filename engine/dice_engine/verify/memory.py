@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +24,7 @@ _PAGE = mmap.PAGESIZE
 @dataclass
 class _Block:
     name: str
+    data: torch.Tensor
     before: torch.Tensor
     after: torch.Tensor
     pattern_before: torch.Tensor
@@ -66,7 +67,9 @@ class Arena:
         size = count * dtype.itemsize
         raw, data = self._map(size) if self.device.type == "cpu" else self._carve(size)
         before, after = raw[_START - GUARD_BYTES : _START], raw[_START + size :]
-        block = _Block(name, before, after, self._pattern(GUARD_BYTES), self._pattern(after.numel()))
+        block = _Block(
+            name, data.view(dtype), before, after, self._pattern(GUARD_BYTES), self._pattern(after.numel())
+        )
         block.before.copy_(block.pattern_before)
         block.after.copy_(block.pattern_after)
         self._blocks.append(block)
@@ -90,6 +93,11 @@ class Arena:
         else:
             copy.copy_(tensor)
         return copy
+
+    def contents(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Name and flat data of every watched buffer."""
+        for block in self._blocks:
+            yield block.name, block.data
 
     def damage(self) -> str | None:
         """The first damaged guard in words (``3 elements past the end of dst``), None when all are whole."""

@@ -48,6 +48,12 @@ class RunResult:
     results: list[torch.Tensor] = field(default_factory=list)
     odd_outputs: list[str] = field(default_factory=list)
     """Outputs that are no plain tensors: a subclass, no storage, another device."""
+    strides: list[list[int]] = field(default_factory=list)
+    """Of every output tensor that is not contiguous; [] for one that is."""
+    host_reads: int = 0
+    """Floating numbers that the code took from its tensors to the host, weights aside."""
+    overwritten: bool = False
+    """Whether this run changed what the last one had returned."""
     poison_share: float = 0.0
     """Largest share of an output that still holds the poison of new memory."""
     seconds: float = 0.0

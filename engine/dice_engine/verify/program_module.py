@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import linecache
+import math
 import random
 import sys
 import time
@@ -22,7 +23,7 @@ from dice_engine.verify.judge.dynamic import Identities, disarm
 from dice_engine.verify.memory import Arena
 from dice_engine.verify.program import ProgramError, RunOptions, RunResult, explain
 from dice_engine.verify.protocol import DTYPES, dtype_name
-from dice_engine.verify.trace import CudaAsCpu, Watch, poison_share, pretend_cuda
+from dice_engine.verify.trace import CudaAsCpu, HostReads, Watch, poison_share, pretend_cuda
 
 
 class ModuleProgram:
@@ -40,6 +41,8 @@ class ModuleProgram:
         self.double_model: torch.nn.Module | None = None
         self._last_inputs: list[Any] | None = None
         self._result: Any = None
+        self._reads = HostReads()
+        self._returned: list[tuple[torch.Tensor, torch.Tensor]] = []
         if self.device.type == "cpu":
             pretend_cuda()
         setattr(cpp_extension, "load_inline", toolchain.load_inline)  # noqa: B010
@@ -140,13 +143,10 @@ class ModuleProgram:
             self.toolchain.end()
         if self.toolchain.not_understood is None and result is not None:
             return result
-        self._compile_hosts(self.toolchain.not_understood or "")
-        try:
-            return self._run(inputs, options, seed)
-        finally:
-            self.toolchain.end()
+        raise NeedsHost(self.toolchain.not_understood or "", self.toolchain.headers is not None)
 
-    def _compile_hosts(self, reason: str) -> None:
+    def compile_hosts(self, reason: str) -> None:
+        """Build the host side of every extension, for code that the interpreter does not understand (``reason``)."""
         for extension in self.toolchain.extensions:
             if extension.compiled is None:
                 extension.compile_host(reason)
@@ -197,7 +197,9 @@ class ModuleProgram:
         given = self._place(inputs, arena, options)
         before = [value.clone() if isinstance(value, torch.Tensor) else value for value in given]
         wanted = [tuple(shape) for shape in self._shapes] if options.keep_results else []
-        watch = Watch(arena, options.poison, wanted) if options.trace else None
+        self._reads.count = 0
+        watch = Watch(arena, options.poison, wanted, self._reads) if options.trace else None
+        self.toolchain.launches.sizes = {math.prod(shape) for shape in wanted}
         _seed(seed)
         started = time.perf_counter()
         with self._world(), torch.no_grad(), ExitStack() as stack:
@@ -207,6 +209,11 @@ class ModuleProgram:
         self._synchronize()
         seconds = time.perf_counter() - started
         launched = self.toolchain.end()
+        host_reads = self._reads.count
+        overwritten = self._follow_up(outputs, given, options)
+        results = list(watch.results) if watch is not None else []
+        if options.keep_results:
+            results += self._held(arena)
         mutated = [
             f"input {index}"
             for index, (old, new) in enumerate(zip(before, given, strict=True))
@@ -221,13 +228,62 @@ class ModuleProgram:
             damage=arena.damage() if arena is not None else None,
             mutated=mutated,
             ops=dict(watch.ops) if watch is not None else {},
-            results=[result.cpu() for result in watch.results] if watch is not None else [],
+            results=[result.cpu() for result in results],
+            strides=[[] if t.is_contiguous() else list(t.stride()) for t in _tensors(plain)],
+            host_reads=host_reads,
+            overwritten=overwritten,
             odd_outputs=odd,
             poison_share=max((poison_share(t, options.poison) for t in _tensors(plain)), default=0.0),
             seconds=seconds,
         )
 
+    def _held(self, arena: Arena | None) -> list[torch.Tensor]:
+        """What lies in memory, inputs aside, after a run whose launches did nothing: of an output's size."""
+        launches = self.toolchain.launches
+        held = launches.given
+        launches.given = []
+        if arena is not None:
+            held += [
+                data.clone()
+                for name, data in arena.contents()
+                if data.numel() in launches.sizes and not name.startswith("input ")
+            ]
+        return held
+
+    def _follow_up(self, outputs: Any, given: list[Any], options: RunOptions) -> bool:
+        """Whether what the last run returned has changed since; keeps what this one returned."""
+        changed = any(not torch.equal(_bits(tensor), _bits(copy)) for tensor, copy in self._returned)
+        ours = {value.untyped_storage().data_ptr() for value in given if isinstance(value, torch.Tensor)}
+        self._returned = [
+            (tensor, tensor.clone())
+            for tensor in _tensors(outputs)
+            if type(tensor) is torch.Tensor
+            and tensor.layout == torch.strided
+            and tensor.device.type == self.device.type
+            and tensor.untyped_storage().data_ptr() not in ours
+        ]
+        return changed and options.launches == "run"
+
     _shapes: list[list[int]] = []  # noqa: RUF012  (replaced, never changed in place)
+
+    def repeat(self, inputs: list[Any], seed: int, calls: int, seconds: float) -> tuple[int, Any]:
+        """Up to ``calls`` plain calls on fresh copies in ``seconds``: the fewest launches of one, the last outputs."""
+        fewest, outputs, until = 1 << 62, None, time.monotonic() + seconds
+        self.toolchain.set_order("forward")
+        for _ in range(calls):
+            given = [
+                value.clone() if isinstance(value, torch.Tensor) else value
+                for value in self._place(inputs, None, RunOptions())
+            ]
+            self.toolchain.begin("run")
+            _seed(seed)
+            with self._world(), torch.no_grad():
+                outputs = self._guarded(lambda given=given: self._model()(*given), "forward")
+            self._synchronize()
+            fewest = min(fewest, self.toolchain.end())
+            if time.monotonic() > until:
+                break
+        return fewest, self._plain(outputs, "output", [])
 
     def tampered(self) -> list[str]:
         """Names of torch and library functions that are not what they were before the text ran."""
@@ -295,7 +351,7 @@ class ModuleProgram:
     def _world(self) -> ExitStack:
         stack = ExitStack()
         if self.device.type == "cpu":
-            stack.enter_context(CudaAsCpu())
+            stack.enter_context(CudaAsCpu(self._reads))
         return stack
 
     def _synchronize(self) -> None:

@@ -13,6 +13,7 @@ from dice_engine.source.host_values import HostError, Unsupported
 from dice_engine.verify.build.interface import BuildError, InfraError, LaunchError
 from dice_engine.verify.extension import NeedsHost, Toolchain
 from dice_engine.verify.gpu import GpuClock, copy_rate
+from dice_engine.verify.judge.dynamic import left_running
 from dice_engine.verify.program import ProgramError, RunOptions
 from dice_engine.verify.program_kernel import KernelProgram, plan_from_message
 from dice_engine.verify.program_module import ModuleProgram
@@ -57,7 +58,7 @@ class Runner:
         except ProgramError as error:
             return _error(error.kind, str(error), error.log)
         except NeedsHost as error:
-            return _error("needs_host", str(error))
+            return _error("needs_compiler" if error.ready else "needs_host", str(error))
         except BuildError as error:
             return _error("build_error", str(error), error.log)
         except LaunchError as error:
@@ -104,10 +105,20 @@ class Runner:
         result = self._the_module().run(inputs, RunOptions.from_message(options), seed)
         return {**_fields(result), "build": self._build_info()}
 
+    def repeat_module(self, inputs: list[Any], seed: int, calls: int, seconds: float) -> dict[str, Any]:
+        """Calls as a training loop would make them: one after another, unwatched."""
+        launches, outputs = self._the_module().repeat(inputs, seed, calls, seconds)
+        return {"launches": launches, "outputs": outputs}
+
+    def compile_hosts(self, reason: str) -> dict[str, Any]:
+        """Compile host code that a run could not interpret: a request of its own, because it takes a build's time."""
+        self._the_module().compile_hosts(reason)
+        return self._build_info()
+
     def conduct(self) -> dict[str, Any]:
         """What the candidate did to its surroundings."""
         module = self._the_module()
-        return {"tampered": module.tampered(), "inherited": module.inherited()}
+        return {"tampered": module.tampered(), "inherited": module.inherited(), "left": left_running()}
 
     # -- kernels
 

@@ -56,6 +56,9 @@ def element_dtype(ctype: str) -> torch.dtype | None:
 _OPERATORS: Any = getattr(torch._C, "_VariableFunctions")  # noqa: B009  (absent from torch's type stubs)
 
 
+_MOST_GIVEN = 24
+
+
 class LaunchFailed(RuntimeError):
     """Raised by every launch while the judge makes launches fail."""
 
@@ -66,15 +69,27 @@ class LaunchPath:
     def __init__(self) -> None:
         self.mode: LaunchMode = "run"
         self.count = 0
+        self.sizes: set[int] = set()
+        """Element counts of the tensors to keep in ``given``."""
+        self.given: list[torch.Tensor] = []
+        """Copies of what skipped launches would have read or written, of one of ``sizes``."""
 
     def launch(self, module: DeviceModule, call: LaunchCall) -> None:
         self.count += 1
         if self.mode == "fail":
             raise LaunchFailed(f"launch of {call.kernel} failed: unspecified launch failure")
         if self.mode == "skip":
+            self._note(call)
             return
         arguments = [plain_argument(argument) for argument in call.args]
         module.launch(call.kernel, call.template_args, call.grid, call.block, call.shared, arguments)
+
+    def _note(self, call: LaunchCall) -> None:
+        for argument in call.args:
+            tensor = argument.base if isinstance(argument, Pointer) else None
+            wanted = isinstance(tensor, torch.Tensor) and tensor.numel() in self.sizes
+            if wanted and len(self.given) < _MOST_GIVEN:
+                self.given.append(tensor.detach().clone())
 
 
 class TorchRuntime:

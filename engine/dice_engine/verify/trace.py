@@ -54,6 +54,18 @@ _POISON_INTEGERS = (-1, 90)
 MOST_RESULTS = 24
 
 
+class HostReads:
+    """How many floating numbers the code under test took from its tensors to the host (weights aside)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def note(self, tensor: Any) -> None:
+        counts = isinstance(tensor, torch.Tensor) and not isinstance(tensor, torch.nn.Parameter)
+        if counts and tensor.dtype.is_floating_point:
+            self.count += tensor.numel()
+
+
 class Watch(TorchDispatchMode):
     """Records every operator of the code run under it.
 
@@ -62,8 +74,15 @@ class Watch(TorchDispatchMode):
     that have one of them are kept in ``results``.
     """
 
-    def __init__(self, arena: Arena | None, poison: int = 0, wanted: Iterable[tuple[int, ...]] = ()):
+    def __init__(
+        self,
+        arena: Arena | None,
+        poison: int = 0,
+        wanted: Iterable[tuple[int, ...]] = (),
+        reads: HostReads | None = None,
+    ):
         super().__init__()
+        self.reads = reads or HostReads()
         self.arena = arena
         self.poison = poison
         self.wanted = {tuple(shape) for shape in wanted}
@@ -81,6 +100,10 @@ class Watch(TorchDispatchMode):
     ) -> Any:
         out = func(*args, **(kwargs or {}))
         name = func._schema.name.split("::")[-1]
+        if name == "_local_scalar_dense" or (
+            name in ("_to_copy", "copy_") and out.device.type == "cpu" and _on_gpu(args)
+        ):
+            self.reads.note(args[1] if name == "copy_" else args[0])
         if name in _UNINITIALISED or name in _ALLOCATING:
             return self._own(out, name) if isinstance(out, torch.Tensor) and name != "resize_" else out
         if name not in _PLUMBING and not func.is_view:
@@ -112,6 +135,10 @@ class Watch(TorchDispatchMode):
                 self.results.append(tensor.detach().clone())
 
 
+def _on_gpu(values: tuple[Any, ...]) -> bool:
+    return any(isinstance(value, torch.Tensor) and value.device.type == "cuda" for value in values)
+
+
 def fill_poison(tensor: torch.Tensor, poison: int) -> None:
     """Fill with poison 0 (NaN, -1) or 1 (a large odd number)."""
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
@@ -139,9 +166,14 @@ def poison_share(tensor: torch.Tensor, poison: int) -> float:
 class CudaAsCpu(TorchFunctionMode):
     """Runs code written for ``device="cuda"`` on the CPU: every tensor says that it is on ``cuda:0``."""
 
-    def __init__(self) -> None:
+    def __init__(self, reads: HostReads | None = None) -> None:
         super().__init__()
+        self._reads = reads or HostReads()
         tensor: Any = torch.Tensor
+        self._reading = {
+            getattr(tensor, name)
+            for name in ("cpu", "numpy", "tolist", "__array__", "__dlpack__", "untyped_storage", "storage")
+        }
         self._answers: dict[Any, Callable[..., Any]] = {
             tensor.is_cuda.__get__: lambda *_, **__: True,
             tensor.is_cpu.__get__: lambda *_, **__: False,
@@ -158,10 +190,20 @@ class CudaAsCpu(TorchFunctionMode):
         answer = self._answers.get(func)
         if answer is not None:
             return answer(*args, **(kwargs or {}))
+        if func in self._reading or (
+            func is torch.Tensor.to and any(_is_cpu(value) for value in (*args[1:], *(kwargs or {}).values()))
+        ):
+            self._reads.note(args[0])
         kwargs = {key: _to_cpu(value) for key, value in (kwargs or {}).items() if key != "pin_memory"}
         if func in (torch.Tensor.to, torch.Tensor.new_tensor):
             args = (args[0], *[_to_cpu(argument) for argument in args[1:]])
         return func(*args, **kwargs)
+
+
+def _is_cpu(value: Any) -> bool:
+    return (isinstance(value, str) and value == "cpu") or (
+        isinstance(value, torch.device) and value.type == "cpu"
+    )
 
 
 def _to_cpu(value: Any) -> Any:
@@ -189,7 +231,6 @@ class _Stream:
 
 def pretend_cuda() -> None:
     """Give this process the parts of ``torch.cuda`` that code around kernels calls, doing nothing."""
-    nothing: Callable[..., None] = lambda *_, **__: None  # noqa: E731
     cuda: Any = torch.cuda
     cuda.is_available = lambda: True
     cuda.is_initialized = lambda: True
@@ -203,4 +244,5 @@ def pretend_cuda() -> None:
     cuda.stream = lambda *_: _Stream()
     cuda.device = lambda *_: _Stream()
     for name in ("synchronize", "empty_cache", "set_device", "init", "reset_peak_memory_stats"):
-        setattr(cuda, name, nothing)
+        # One function for each name: torch's compiler refuses to know one object under two names.
+        setattr(cuda, name, lambda *_, **__: None)

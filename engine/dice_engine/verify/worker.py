@@ -17,6 +17,9 @@ from dice_engine.verify.zygote import Child, Zygote, ZygoteError
 NEEDS_HOST = "needs_host"
 """The rule of a Failed that asks the judge for precompiled headers; it never leaves the judge."""
 
+NEEDS_COMPILER = "needs_compiler"
+"""The rule of a Failed that asks for ``compile_hosts`` before the same request once more."""
+
 _KINDS: dict[str, tuple[VerdictName, str | None]] = {
     "build_error": ("build_error", None),
     "crash": ("crash", None),
@@ -25,6 +28,7 @@ _KINDS: dict[str, tuple[VerdictName, str | None]] = {
     "no_plan": ("no_plan", None),
     "infra_error": ("infra_error", None),
     "needs_host": ("build_error", NEEDS_HOST),
+    "needs_compiler": ("build_error", NEEDS_COMPILER),
 }
 _LOG_TAIL = 4096
 
@@ -92,6 +96,16 @@ class Worker:
         error = reply["error"]
         verdict, rule = _KINDS.get(str(error.get("kind")), ("crash", None))
         raise Failed(verdict, str(error.get("message", "")), rule, str(error.get("log", "")))
+
+    def run_module(self, timeout: float, build_timeout: float, **fields: Any) -> Any:
+        """A ``run_module`` request. Host code that must be compiled for it gets the time of a build, not of a run."""
+        try:
+            return self.ask("run_module", timeout, **fields)
+        except Failed as failure:
+            if failure.rule != NEEDS_COMPILER:
+                raise
+            self.ask("compile_hosts", build_timeout, reason=failure.reason)
+        return self.ask("run_module", timeout, **fields)
 
     def _obituary(self, error: Exception) -> Failed:
         ended = self._zygote.wait(self._child, 2.0)

@@ -35,6 +35,7 @@ _FLAGS = (
     "-w",
     "-fPIC",
     "-fvisibility=hidden",
+    "-fno-finite-loops",  # a loop that never ends must not be optimised away
     "-fno-strict-aliasing",  # float4 loads from float pointers are everyday CUDA
     "-fwrapv",
     "-fno-math-errno",

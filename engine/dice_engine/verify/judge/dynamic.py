@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
+import sys
+import threading
 import time
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -47,7 +51,23 @@ class Identities:
     def changed(self) -> list[str]:
         """Names that mean another object now, or that are gone."""
         now = dict(_names())
-        return sorted(name for name, value in self.objects.items() if now.get(name) is not value)
+        return sorted(
+            name
+            for name, value in self.objects.items()
+            if now.get(name) is not value and not _wrapped_by_torch(now.get(name), value)
+        )
+
+
+def _wrapped_by_torch(now: Any, before: Any) -> bool:
+    """Whether torch's compiler, when it was imported, put its own wrapper around a function (``manual_seed``)."""
+    code = getattr(now, "__code__", None)
+    folder = str(Path(torch.__file__).parent / "_")
+    return (
+        isinstance(now, types.FunctionType)
+        and getattr(now, "__wrapped__", None) is before
+        and code is not None
+        and code.co_filename.startswith((folder + "dynamo", folder + "compile"))
+    )
 
 
 def _names() -> Iterator[tuple[str, Any]]:
@@ -56,6 +76,20 @@ def _names() -> Iterator[tuple[str, Any]]:
         for name, value in list(vars(owner).items()):
             if callable(value) or isinstance(value, property | classmethod | staticmethod):
                 yield f"{prefix}.{name}", value
+
+
+def left_running() -> str | None:
+    """Threads and processes that code under test has started and not ended, in words."""
+    if any(name.startswith("torch._inductor") for name in sys.modules):
+        return None  # torch's own compiler keeps workers
+    others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if others:
+        return f"thread {others[0]}"
+    children: list[str] = []
+    with contextlib.suppress(OSError):
+        for task in Path("/proc/self/task").iterdir():
+            children += (task / "children").read_text().split()
+    return f"{len(children)} process{'es' if len(children) > 1 else ''}" if children else None
 
 
 @dataclass

@@ -107,6 +107,8 @@ class OriginalKernel:
             noise, uncertain = 0.0, None
             for other in others:
                 share, jumps = compare.spread(want, other[key])
+                if share > compare.NOISE_CAP and compare.is_decision(want) and fill == "given":
+                    continue  # bits of floats, say: compared exactly
                 noise = max(noise, share)
                 uncertain = jumps if uncertain is None else uncertain if jumps is None else uncertain | jumps
             if noise > compare.NOISE_CAP or not _exactly_repeated(want, others[0][key]):

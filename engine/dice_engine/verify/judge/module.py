@@ -14,6 +14,8 @@ from dice_engine.verify.verdict import BuildInfo
 from dice_engine.verify.worker import NEEDS_HOST, Failed, Worker
 
 # Operators so common around kernels that keeping them says nothing about who does the work.
+_MANY = 16
+_CALLS, _CALLS_SECONDS = 64, 0.5
 _LIGHT = frozenset(
     ("add", "sub", "mul", "div", "neg", "rsub", "sqrt", "rsqrt", "reciprocal", "sum", "ne", "eq", "gt", "lt")
 )
@@ -43,6 +45,7 @@ class ModuleTrial:
         self.timeout = timeout
         self.budget = budget
         self.trusted = trusted
+        self.build_timeout = timeout
         self.until = 0.0
         self.found = Findings()
 
@@ -56,6 +59,7 @@ class ModuleTrial:
         clock: bool = False,
     ) -> None:
         """Execute the candidate's text in its runner; compiles its kernels."""
+        self.build_timeout = build_timeout
         build = self.worker.ask(
             "load_module",
             build_timeout,
@@ -110,6 +114,8 @@ class ModuleTrial:
             self._same_address()
         if cpu and self._time_left():
             self._judge(second, RunOptions(order="shuffled"), rule="race")
+        if cpu and not self.trusted:
+            self._called_often(second)
         self._conduct()
 
     def _case(self, name: str) -> Case:
@@ -123,8 +129,12 @@ class ModuleTrial:
 
     def _run(self, case: Case, options: RunOptions) -> dict[str, Any]:
         try:
-            return self.worker.ask(
-                "run_module", self.timeout, inputs=case.inputs, options=vars(options), seed=case.seed
+            return self.worker.run_module(
+                self.timeout,
+                self.build_timeout,
+                inputs=case.inputs,
+                options=vars(options),
+                seed=case.seed,
             )
         except Failed as failure:
             if REFERENCE_USED in failure.reason:
@@ -137,6 +147,7 @@ class ModuleTrial:
         self.found.kept = result["ops"]
         self._note_build(result["build"])
         self._honest(result)
+        self._on_device(case, result)
         launched = result["launches"]
         self.found.launches = min(self.found.launches or launched, launched)
         limits = case.limits
@@ -161,8 +172,33 @@ class ModuleTrial:
             raise Failed(
                 "mismatch", f"{extra[0]} is changed, the reference leaves it alone", "input_mutation"
             )
+        if result["overwritten"] and not self.reference.overwrites:
+            reason = "its output changes when it is called again: both calls return the same memory"
+            raise Failed("mismatch", reason)
+        for (path, _), ours, theirs in zip(
+            compare.tensors(case.expected), result["strides"], case.strides, strict=False
+        ):
+            if ours and ours != theirs:
+                wanted = f"strides {theirs}" if theirs else "contiguous memory"
+                raise Failed("mismatch", f"{path} has strides {ours}, the reference {wanted}", "lazy_output")
         self.found.trials += 1
         return result["outputs"]
+
+    def _on_device(self, case: Case, result: dict[str, Any]) -> None:
+        """Numbers that go to the host are not worked on by kernels; a scalar or a few lengths may go."""
+        sizes = [
+            tensor.numel()
+            for _, tensor in compare.tensors(case.inputs)
+            if tensor.dtype.is_floating_point and tensor.numel() >= _MANY
+        ]
+        if (
+            sizes
+            and 2 * result["host_reads"] >= min(sizes)
+            and result["host_reads"] > self.reference.host_reads
+        ):
+            raise _deceptive(
+                "torch_fallback", f"forward reads {result['host_reads']} numbers of its tensors on the host"
+            )
 
     def _honest(self, result: dict[str, Any]) -> None:
         if result["odd_outputs"]:
@@ -250,6 +286,22 @@ class ModuleTrial:
                 "caching", "it answers from an earlier call when new inputs lie at an old address"
             ) from failure
 
+    def _called_often(self, case: Case) -> None:
+        """Many calls in a row: what was computed at first must be computed at last. (On a GPU the clock sees that.)"""
+        last = self.worker.ask(
+            "repeat_module",
+            self.timeout,
+            inputs=case.inputs,
+            seed=case.seed,
+            calls=_CALLS,
+            seconds=_CALLS_SECONDS,
+        )
+        check = compare.compare(case.expected, last["outputs"], case.limits)
+        if last["launches"] < self.found.launches:
+            raise _deceptive("caching", "after some calls it launches fewer kernels")
+        if not check.ok:
+            raise Failed("mismatch", f"after some calls {check.reason}", check.rule)
+
     def _conduct(self) -> None:
         if self.trusted:
             return
@@ -258,6 +310,8 @@ class ModuleTrial:
             raise _deceptive("tampering", f"it replaced {', '.join(conduct['tampered'][:3])}")
         if conduct["inherited"]:
             raise _deceptive("inherits_reference", conduct["inherited"])
+        if conduct["left"]:
+            raise _deceptive("background_work", f"it leaves {conduct['left']} running")
 
     def _note_build(self, build: dict[str, Any]) -> None:
         self.found.build = BuildInfo(build["backend"], round(build["seconds"], 3), build["log"])
@@ -265,7 +319,9 @@ class ModuleTrial:
 
 def _holds(held: list[Any], expected: Any, limit: compare.Bounds) -> bool:
     return any(
-        tensor.dtype == expected.dtype and compare.compare_tensor(expected, tensor, limit).ok
+        tensor.dtype == expected.dtype
+        and tensor.numel() == expected.numel()
+        and compare.compare_tensor(expected, tensor.reshape(expected.shape), limit).ok
         for tensor in held
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,10 @@ WEIGHT_SEED = 20_250_131
 _DOUBLE_SECONDS = 4.0
 """A reference whose pass takes longer than this is not run in float64 as well."""
 
+_ILL_CONDITIONED = 1000
+"""Near-constant inputs are left out where the output moves by more steps than this when they move by one: there the
+values cancel, and what is left is rounding."""
+
 
 @dataclass
 class Case:
@@ -29,6 +33,8 @@ class Case:
     inputs: list[Any]
     expected: Any
     limits: list[Bounds]
+    strides: list[list[int]] = field(default_factory=list)
+    """The reference's own, [] where an output is contiguous."""
 
 
 class Reference:
@@ -46,6 +52,7 @@ class Reference:
     ):
         self.worker = worker
         self.timeout = timeout
+        self.build_timeout = build_timeout
         self.class_name = class_name
         self._cases: dict[str, Case | None] = {}
         self._timing_for: bool | None = None
@@ -66,6 +73,9 @@ class Reference:
         self.ops: dict[str, int] = {}
         self.mutated: list[str] = []
         self.seconds = 0.0
+        self.host_reads = 0
+        self.overwrites = False
+        self._strides: list[list[int]] = []
         self._accumulation = 1
         self._dtype = torch.float32
         self._first()
@@ -92,6 +102,7 @@ class Reference:
         given = self.worker.ask("inputs", self.timeout, seed=0)
         first = self._run(given, seed=0, poison=0)
         self.ops, self.mutated, self.seconds = first["ops"], first["mutated"], first["seconds"]
+        self._strides, self.host_reads = first["strides"], first["host_reads"]
         if first["damage"]:
             raise Failed("no_plan", f"the reference itself {first['damage']}")
         if first["odd_outputs"]:
@@ -151,6 +162,8 @@ class Reference:
         """Bounds for each output; None where the reference is too sensitive for a fair comparison."""
         others = [again] if again is not None else []
         others += list(self._second_opinions(given, seed))
+        biased = name == "near_constant"
+        others += list(self._around_decisions(given, seed, outputs, biased))
         limits: list[Bounds] = []
         for index, (_, expected) in enumerate(compare.tensors(outputs)):
             noise, uncertain = 0.0, None
@@ -159,24 +172,28 @@ class Reference:
                 if index >= len(found):
                     return None
                 share, jumps = compare.spread(expected, found[index])
+                if share > compare.NOISE_CAP and compare.is_decision(expected) and name.startswith("seed"):
+                    continue  # the given inputs are what it is for: decisions as fine as rounding, then exactly
                 noise = max(noise, share)
                 uncertain = jumps if uncertain is None else uncertain if jumps is None else uncertain | jumps
-            if noise > compare.NOISE_CAP:
-                return None
             dtype = max(self._dtype, expected.dtype, key=_coarseness)
-            biased = name == "near_constant"
+            if noise > compare.NOISE_CAP or (biased and noise > _ILL_CONDITIONED * _coarseness(dtype)):
+                return None
             limits.append(compare.bounds(dtype, self._accumulation, biased, noise, uncertain=uncertain))
             limits[-1] = replace(limits[-1], scale=compare.scale(expected))
-        return Case(name, seed, given, outputs, limits)
+        return Case(name, seed, given, outputs, limits, self._strides)
 
     def _second_opinions(self, given: list[Any], seed: int) -> Iterator[Any]:
-        """The same outputs in float64, else from inputs that are one rounding step away."""
+        """The same outputs in float64, and from inputs that are one rounding step away.
+
+        Either alone can be right by luck: where values cancel or are exponentiated, what an honest rewrite with
+        another order of arithmetic gives differs by more than the reference happens to be wrong by.
+        """
         if self.seconds > _DOUBLE_SECONDS:
             return
         if not self.has_kernels and self._dtype != torch.float64:
             try:
                 yield self._run(given, seed, 0, double=True)["outputs"]
-                return
             except Failed as failure:
                 # Not every module runs in float64; that is no fault of anybody's.
                 if self.worker.dead or failure.verdict == "infra_error":
@@ -184,10 +201,25 @@ class Reference:
         if inputs.changeable(given):
             yield self._run(inputs.nudge(given, seed), seed, 0)["outputs"]
 
+    def _around_decisions(self, given: list[Any], seed: int, outputs: Any, biased: bool) -> Iterator[Any]:
+        """Where outputs are decisions (integers, booleans): the outputs from inputs as far away as sums may be off."""
+        found = [tensor for _, tensor in compare.tensors(outputs)]
+        decides = any(compare.is_decision(tensor) for tensor in found) and inputs.changeable(given)
+        if not decides or self.seconds > _DOUBLE_SECONDS:
+            return
+        # A sum over everything may stand behind every decision, whatever the shapes say.
+        steps = compare.growth(max(tensor.numel() for _, tensor in compare.tensors(given)), biased)
+        moved = self._run(inputs.nudge(given, seed, steps), seed, 0)["outputs"]
+        pairs = zip(found, (tensor for _, tensor in compare.tensors(moved)), strict=False)
+        yield [new if compare.is_decision(old) else old for old, new in pairs]
+
     def _run(self, given: list[Any], seed: int, poison: int, double: bool = False) -> dict[str, Any]:
         options = RunOptions(poison=poison, double=double)
         started = time.monotonic()
-        result = self.worker.ask("run_module", self.timeout, inputs=given, options=vars(options), seed=seed)
+        result = self.worker.run_module(
+            self.timeout, self.build_timeout, inputs=given, options=vars(options), seed=seed
+        )
+        self.overwrites = self.overwrites or result["overwritten"]
         self.wall_seconds = time.monotonic() - started
         return result
 
