@@ -296,9 +296,20 @@ class HastyBody(BodyWriter):
         row, n = self.spec.row, self.names
         assert row
         op = row.definition
-        name = self.rng.choice(("r", "res", "y")) if n.out not in ("r", "res", "y") else "r"
-        if name in (*n.pointers.values(), n.x, n.cols, n.rows, n.row, n.col, n.tid, n.v, *n.stats.values()):
-            name = "r"
+        used = {
+            *n.pointers.values(),
+            *n.stats.values(),
+            n.x,
+            n.out,
+            n.cols,
+            n.rows,
+            n.row,
+            n.col,
+            n.tid,
+            n.v,
+            n.shared,
+        }
+        name = next(c for c in self.rng.sample(("r", "res", "y", "ans"), 4) if c not in used)
         if op.maps:
             lines, value = self._load()
             result = op.hasty.format(v=value, **fields)

@@ -167,7 +167,8 @@ class ReferenceWriter:
     def _fill(self, operand: Operand, op: str) -> str:
         rng = self.rng
         many = sum(o.name == operand.name for s in self.spec.steps for o in s.operands) > 1
-        if not many and rng.random() < 0.3:
+        alone = len(self.spec.steps) + bool(self.spec.row) == 1
+        if not many and not alone and rng.random() < 0.3:
             if op in _ONES:
                 return f"torch.ones({self.width})"
             if op in _ZEROS:
