@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import linecache
 import math
-import random
 import sys
 import time
 import types
@@ -22,8 +20,9 @@ from dice_engine.verify.extension import NeedsHost, Toolchain
 from dice_engine.verify.judge.dynamic import Identities, disarm
 from dice_engine.verify.memory import Arena
 from dice_engine.verify.program import ProgramError, RunOptions, RunResult, explain
-from dice_engine.verify.protocol import DTYPES, dtype_name
+from dice_engine.verify.protocol import dtype_name
 from dice_engine.verify.trace import CudaAsCpu, HostReads, Watch, poison_share, pretend_cuda
+from dice_engine.verify.values import bits, digest, on_device, seed_all, tensors_of
 
 
 class ModuleProgram:
@@ -80,7 +79,7 @@ class ModuleProgram:
     def inputs(self, seed: int) -> list[Any]:
         """``get_inputs()`` of this text under ``seed``, on the CPU."""
         return [
-            _on(value, torch.device("cpu"))
+            on_device(value, torch.device("cpu"))
             for value in self._call_generator("get_inputs", seed, required=True)
         ]
 
@@ -90,7 +89,7 @@ class ModuleProgram:
             if required:
                 raise ProgramError("no_plan", f"there is no {name}() that says what the module is run on")
             return []
-        _seed(seed)
+        seed_all(seed)
         with self._world():
             values = self._guarded(function, f"{name}()")
         if isinstance(values, torch.Tensor):
@@ -104,10 +103,10 @@ class ModuleProgram:
         factory = self.namespace.get(self.class_name)
         if not isinstance(factory, type) or not issubclass(factory, torch.nn.Module):
             raise ProgramError("build_error", f"there is no class {self.class_name} derived from nn.Module")
-        _seed(seed)
+        seed_all(seed)
 
         def construct() -> torch.nn.Module:
-            arguments = [_on(value, self.device) for value in copy.deepcopy(init_inputs)]
+            arguments = [on_device(value, self.device) for value in copy.deepcopy(init_inputs)]
             return factory(*arguments).eval().to(self.device)
 
         with self._world():
@@ -116,7 +115,7 @@ class ModuleProgram:
     def state(self) -> list[tuple[str, str, list[int], str]]:
         """(name, dtype, shape, digest of the bits) of every parameter and buffer."""
         return [
-            (name, dtype_name(tensor.dtype), list(tensor.shape), _digest(tensor))
+            (name, dtype_name(tensor.dtype), list(tensor.shape), digest(tensor))
             for name, tensor in self._model().state_dict().items()
             if isinstance(tensor, torch.Tensor)
         ]
@@ -153,7 +152,7 @@ class ModuleProgram:
 
     def prepare_timing(self, input_sets: list[list[Any]], compiled: bool) -> None:
         """Keep the input sets on the device; ``compiled``: time ``torch.compile`` of the module."""
-        self._sets = [[_on(value, self.device) for value in values] for values in input_sets]
+        self._sets = [[on_device(value, self.device) for value in values] for values in input_sets]
         self._timed: Any = self._model()
         if compiled:
             import torch._inductor.config as inductor
@@ -171,14 +170,14 @@ class ModuleProgram:
 
     def restore(self) -> None:
         """Fresh copies of the inputs at new addresses, no trace of the last result, the seed of the checked runs."""
-        for tensor in _tensors(self._result):
+        for tensor in tensors_of(self._result):
             if tensor.dtype.is_floating_point:
                 tensor.fill_(float("nan"))
         self._result = None
         self._given = [
             value.clone() if isinstance(value, torch.Tensor) else value for value in self._sets[self._which]
         ]
-        _seed(self._which)
+        seed_all(self._which)
 
     def call(self) -> None:
         """One forward pass under the clock."""
@@ -200,7 +199,7 @@ class ModuleProgram:
         self._reads.count = 0
         watch = Watch(arena, options.poison, wanted, self._reads) if options.trace else None
         self.toolchain.launches.sizes = {math.prod(shape) for shape in wanted}
-        _seed(seed)
+        seed_all(seed)
         started = time.perf_counter()
         with self._world(), torch.no_grad(), ExitStack() as stack:
             if watch is not None:
@@ -217,11 +216,11 @@ class ModuleProgram:
         mutated = [
             f"input {index}"
             for index, (old, new) in enumerate(zip(before, given, strict=True))
-            if isinstance(old, torch.Tensor) and not torch.equal(_bits(old), _bits(new))
+            if isinstance(old, torch.Tensor) and not torch.equal(bits(old), bits(new))
         ]
         odd: list[str] = []
         plain = self._plain(outputs, "output", odd)
-        self._shapes = [list(t.shape) for t in _tensors(plain)]
+        self._shapes = [list(t.shape) for t in tensors_of(plain)]
         return RunResult(
             outputs=plain,
             launches=launched,
@@ -229,11 +228,11 @@ class ModuleProgram:
             mutated=mutated,
             ops=dict(watch.ops) if watch is not None else {},
             results=[result.cpu() for result in results],
-            strides=[[] if t.is_contiguous() else list(t.stride()) for t in _tensors(plain)],
+            strides=[[] if t.is_contiguous() else list(t.stride()) for t in tensors_of(plain)],
             host_reads=host_reads,
             overwritten=overwritten,
             odd_outputs=odd,
-            poison_share=max((poison_share(t, options.poison) for t in _tensors(plain)), default=0.0),
+            poison_share=max((poison_share(t, options.poison) for t in tensors_of(plain)), default=0.0),
             seconds=seconds,
         )
 
@@ -252,11 +251,11 @@ class ModuleProgram:
 
     def _follow_up(self, outputs: Any, given: list[Any], options: RunOptions) -> bool:
         """Whether what the last run returned has changed since; keeps what this one returned."""
-        changed = any(not torch.equal(_bits(tensor), _bits(copy)) for tensor, copy in self._returned)
+        changed = any(not torch.equal(bits(tensor), bits(copy)) for tensor, copy in self._returned)
         ours = {value.untyped_storage().data_ptr() for value in given if isinstance(value, torch.Tensor)}
         self._returned = [
             (tensor, tensor.clone())
-            for tensor in _tensors(outputs)
+            for tensor in tensors_of(outputs)
             if type(tensor) is torch.Tensor
             and tensor.layout == torch.strided
             and tensor.device.type == self.device.type
@@ -276,7 +275,7 @@ class ModuleProgram:
                 for value in self._place(inputs, None, RunOptions())
             ]
             self.toolchain.begin("run")
-            _seed(seed)
+            seed_all(seed)
             with self._world(), torch.no_grad():
                 outputs = self._guarded(lambda given=given: self._model()(*given), "forward")
             self._synchronize()
@@ -304,7 +303,7 @@ class ModuleProgram:
             return self._last_inputs
         placed = []
         for index, value in enumerate(inputs):
-            moved = _on(value, self.device, dtype)
+            moved = on_device(value, self.device, dtype)
             if isinstance(moved, torch.Tensor):
                 moved = arena.like(moved, f"input {index}") if arena is not None else moved.clone()
             placed.append(moved)
@@ -373,41 +372,3 @@ class ModuleProgram:
             raise InfraError(f"not enough GPU memory while {doing}") from error
         except (Exception, SystemExit) as error:
             raise ProgramError("crash", f"{doing}: {explain(error, self.filename)}") from error
-
-
-def _seed(seed: int) -> None:
-    random.seed(seed)
-    torch.manual_seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed % (1 << 32))
-
-
-def _on(value: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:
-    """``value`` with its tensors on ``device`` (floating ones in ``dtype``), strides kept."""
-    if isinstance(value, torch.Tensor):
-        target = dtype if dtype is not None and value.dtype.is_floating_point else value.dtype
-        return value.detach().to(device=device, dtype=target)
-    if isinstance(value, list | tuple):
-        return type(value)(_on(item, device, dtype) for item in value)
-    if isinstance(value, dict):
-        return {key: _on(item, device, dtype) for key, item in value.items()}
-    return value
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return [tensor for item in items for tensor in _tensors(item)]
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    flat = tensor.detach().contiguous().reshape(-1)
-    return flat.view(torch.uint8) if flat.numel() else flat.to(torch.uint8)
-
-
-def _digest(tensor: torch.Tensor) -> str:
-    if dtype_name(tensor.dtype) not in DTYPES:
-        return ""
-    array: Any = _bits(tensor).cpu().numpy()
-    return hashlib.blake2b(array, digest_size=16).hexdigest()

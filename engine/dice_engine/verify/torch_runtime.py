@@ -87,8 +87,9 @@ class LaunchPath:
     def _note(self, call: LaunchCall) -> None:
         for argument in call.args:
             tensor = argument.base if isinstance(argument, Pointer) else None
-            wanted = isinstance(tensor, torch.Tensor) and tensor.numel() in self.sizes
-            if wanted and len(self.given) < _MOST_GIVEN:
+            if not isinstance(tensor, torch.Tensor) or tensor.numel() not in self.sizes:
+                continue
+            if len(self.given) < _MOST_GIVEN:
                 self.given.append(tensor.detach().clone())
 
 

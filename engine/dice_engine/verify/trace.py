@@ -232,6 +232,8 @@ class _Stream:
 def pretend_cuda() -> None:
     """Give this process the parts of ``torch.cuda`` that code around kernels calls, doing nothing."""
     cuda: Any = torch.cuda
+    # torch's compiler would ask the driver; what it is given runs as it is.
+    torch.compile = lambda model=None, **_: model if model is not None else lambda function: function
     cuda.is_available = lambda: True
     cuda.is_initialized = lambda: True
     cuda.device_count = lambda: 1
