@@ -19,7 +19,7 @@ from rich.text import Text
 
 from dice_ls.positions import Positions
 from dice_ls.suggestions import wording
-from dice_ls.suggestions.store import Candidate, Record, ranked
+from dice_ls.suggestions.store import Candidate, Record, ranked, squeezed
 
 
 def line_of(text: str, hole: Hole) -> int:
@@ -74,19 +74,22 @@ def show(screen: Console, path: Path, text: str, hole: Hole, record: Record, bes
 
 
 def _table(record: Record) -> Table:
-    """One row a candidate, the offered ones first; columns that would be empty are left out."""
+    """One row for each different candidate, the offered ones first; columns that would be empty are left out."""
     order = {item.index: rank for rank, item in enumerate(ranked(record.candidates.values()))}
-    items = sorted(record.candidates.values(), key=lambda item: (order.get(item.index, 99), item.index))
-    verdicts = [(item, item.verdict) for item in items if item.verdict is not None]
+    same: dict[str, list[Candidate]] = {}
+    for item in sorted(record.candidates.values(), key=lambda item: (order.get(item.index, 99), item.index)):
+        same.setdefault(squeezed(item.core), []).append(item)
+    rows = [(", ".join(str(item.index) for item in items), items[0].verdict) for items in same.values()]
+    verdicts = [(numbers, verdict) for numbers, verdict in rows if verdict is not None]
     measured = any(verdict.candidate_ms is not None for _, verdict in verdicts)
     table = Table(box=box.SIMPLE)
-    table.add_column("#", justify="right")
+    table.add_column("#", justify="right", max_width=12)
     table.add_column("verdict", no_wrap=True)
     for heading in ("reference", "candidate", "speedup") if measured else ():
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("checked in", justify="right", no_wrap=True)
     table.add_column("why", overflow="fold")
-    for item, verdict in verdicts:
+    for numbers, verdict in verdicts:
         times = (
             _unless_none(verdict.reference_ms, "{:.4g} ms"),
             _unless_none(verdict.candidate_ms, "{:.4g} ms"),
@@ -94,10 +97,10 @@ def _table(record: Record) -> Table:
         )
         colour = "green" if verdict.offerable else "yellow" if verdict.verdict == "no_gain" else "red"
         table.add_row(
-            str(item.index),
+            numbers,
             Text(verdict.verdict, style=colour),
             *(times if measured else ()),
-            f"{item.seconds:.1f} s",
+            f"{verdict.seconds:.1f} s",
             Text(_why(verdict)),
         )
     return table

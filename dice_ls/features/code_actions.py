@@ -16,6 +16,8 @@ from dice_ls.suggestions.store import HoleId
 
 REWRITE = types.CodeActionKind.RefactorRewrite
 FIX = types.CodeActionKind.QuickFix
+_MOST = 3
+"""Rewrites in the menu: the best ones."""
 
 
 def register(server: DiceServer) -> None:
@@ -82,10 +84,12 @@ def _actions(ls: DiceServer, document: Document, hole_id: HoleId, hole: Hole) ->
         return actions
     record, candidates = edits.offers(ls, document, hole_id, hole)
     actions: list[types.CodeAction] = []
-    for rank, candidate in enumerate(candidates):
+    for rank, candidate in enumerate(candidates[:_MOST]):
         if record is None or candidate.verdict is None:
             continue
         offer = f"Rewrite `{hole.name}`: {wording.offer_title(candidate.verdict)}"
+        if any(action.title == offer for action in actions):
+            offer += f", candidate {candidate.index}"
         action = types.CodeAction(
             offer,
             REWRITE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_PROGRESS_EVERY = 0.25
+"""Seconds between progress reports that say nothing but more tokens."""
+
 
 @dataclass
 class Job:
@@ -34,6 +38,9 @@ class Job:
     request: Request
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     shown: bool = False
+    reported: tuple[str, int, int] = ("", 0, 0)
+    """State, candidates decoded and judged in the last progress report, which was sent at ``reported_at``."""
+    reported_at: float = 0.0
     why_cancelled: str = "cancelled"
     task: asyncio.Task[None] | None = None
 
@@ -132,7 +139,9 @@ class JobQueue:
         try:
             await self._begin(job)
             async with self._turn:
+                record.state = "starting"
                 server.status.update(state="starting")
+                self._changed(job)
                 client = await server.engine.client()
                 server.status.update(state="decoding", device=server.engine.device, message="")
                 async with aclosing(suggest(client, job.request, record)) as changes:
@@ -182,7 +191,10 @@ class JobQueue:
 
     def _changed(self, job: Job) -> None:
         server, record = self._server, job.record
-        if job.shown:
+        news = (record.state, record.decoded, record.judged)
+        now = time.monotonic()
+        if job.shown and (news != job.reported or now - job.reported_at >= _PROGRESS_EVERY):
+            job.reported, job.reported_at = news, now
             percentage = None
             if record.expected:
                 percentage = min(100, 50 * (record.decoded + record.judged) // record.expected)

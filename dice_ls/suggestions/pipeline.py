@@ -14,7 +14,7 @@ from dice_engine.verify.verdict import Verdict
 from dice_engine.wire import CandidateEvent, Progress
 
 from dice_ls.suggestions.requests import NotCheckable, Request
-from dice_ls.suggestions.store import Candidate, Record
+from dice_ls.suggestions.store import Candidate, Record, squeezed
 
 _AT_ONCE = 2
 
@@ -72,11 +72,12 @@ class _Search:
     async def run(self) -> None:
         record, judging = self._record, []
         record.state, record.expected = "decoding", self._request.candidates
+        self.news.set()
         try:
             async with aclosing(self._client.generate(self._request.generate())) as events:
                 async for event in events:
                     if isinstance(event, Progress):
-                        record.blocks += 1
+                        record.tokens[event.candidate] = event.tokens
                         record.decoded = event.finished
                     elif isinstance(event, CandidateEvent):
                         record.candidates[event.index] = Candidate(event.index, event.core)
@@ -93,8 +94,8 @@ class _Search:
 
     async def _judge(self, event: CandidateEvent) -> None:
         started = time.monotonic()
-        text = _squeezed(event.core)
-        if text == _squeezed(self._request.hole.core):
+        text = squeezed(event.core)
+        if text == squeezed(self._request.hole.core):
             verdict = Verdict("no_gain", rule="identical", reason="it is the original code")
         elif not event.complete:
             verdict = Verdict(
@@ -119,7 +120,3 @@ class _Search:
                 if not self._client.connected:
                     raise
                 return Verdict("infra_error", reason=str(error))
-
-
-def _squeezed(core: str) -> str:
-    return " ".join(core.split())

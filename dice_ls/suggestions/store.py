@@ -16,8 +16,8 @@ from urllib.parse import unquote
 from dice_engine.source.hole import Hole
 from dice_engine.verify.verdict import CORRECT, Verdict
 
-State = Literal["queued", "decoding", "checking", "done", "failed", "cancelled"]
-ACTIVE: frozenset[str] = frozenset({"queued", "decoding", "checking"})
+State = Literal["queued", "starting", "decoding", "checking", "done", "failed", "cancelled"]
+ACTIVE: frozenset[str] = frozenset({"queued", "starting", "decoding", "checking"})
 _LIMIT = 512
 
 
@@ -55,8 +55,8 @@ class Record:
     expected: int = 0
     """Candidates that were asked for."""
     decoded: int = 0
-    blocks: int = 0
-    """Blocks decoded so far, of all candidates together."""
+    tokens: dict[int, int] = field(default_factory=dict)
+    """Tokens decoded so far, by candidate."""
     candidates: dict[int, Candidate] = field(default_factory=dict)
     message: str = ""
 
@@ -77,13 +77,24 @@ class Record:
 
 
 def ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The candidates that may be offered, best first: measured ones by speedup, then unmeasured in their order."""
+    """The candidates that may be offered, best first: measured ones by speedup, then unmeasured in their order.
+
+    Of candidates that differ in nothing but spacing only the first is there.
+    """
     offers = [
         (-(item.verdict.speedup or 0.0), item.index, item)
         for item in candidates
         if item.verdict is not None and item.verdict.offerable
     ]
-    return [item for _, _, item in sorted(offers, key=lambda offer: offer[:2])]
+    different: dict[str, Candidate] = {}
+    for _, _, item in sorted(offers, key=lambda offer: offer[:2]):
+        different.setdefault(squeezed(item.core), item)
+    return list(different.values())
+
+
+def squeezed(core: str) -> str:
+    """A core with every stretch of white space as one space: what two texts have in common that say the same."""
+    return " ".join(core.split())
 
 
 def identify(text: str, holes: list[Hole]) -> list[tuple[HoleId, Hole]]:

@@ -6,7 +6,7 @@ from collections import Counter
 
 from dice_engine.verify.verdict import Verdict
 
-from dice_ls.suggestions.store import Record, ranked
+from dice_ls.suggestions.store import Record
 
 
 def plural(count: int, word: str) -> str:
@@ -41,12 +41,17 @@ def evidence(verdict: Verdict, times: bool = True) -> str:
 
 
 def progress(record: Record) -> str:
-    """``decoding 3/8 candidates, 57 blocks``, then ``checking 5/8: 2 correct``."""
+    """``decoding 3/8 candidates, 570 tokens``, then ``checking 5/8: 2 correct``."""
     checked = f"checking {record.judged}/{len(record.candidates)}: {record.correct} correct"
     if record.state == "queued":
         return "waiting for its turn"
+    if record.state == "starting":
+        return "starting the engine"
     if record.state == "decoding":
-        decoding = f"decoding {record.decoded}/{record.expected} candidates, {plural(record.blocks, 'block')}"
+        if not record.tokens:
+            return "loading the model"
+        tokens = plural(sum(record.tokens.values()), "token")
+        decoding = f"decoding {record.decoded}/{record.expected} candidates, {tokens}"
         return decoding if not record.candidates else f"{decoding}; {checked}"
     return checked
 
@@ -55,6 +60,8 @@ def lens_title(record: Record) -> str:
     """The code lens of a hole with a request that runs or has ended."""
     if record.state == "queued":
         return "DICE: queued"
+    if record.state == "starting":
+        return "DICE: starting the engine"
     if record.active:
         if not record.candidates:
             return "DICE: decoding"
@@ -73,10 +80,10 @@ def summary(record: Record) -> str:
     candidates = list(record.candidates.values())
     name, count = record.hole.name, len(candidates)
     verdicts = [item.verdict for item in candidates if item.verdict is not None]
-    offers = [item.verdict for item in ranked(candidates) if item.verdict is not None]
+    offers = [verdict for verdict in verdicts if verdict.offerable]
     verified = [verdict for verdict in offers if verdict.verdict == "verified"]
     if verified:
-        best = verified[0]
+        best = max(verified, key=lambda verdict: verdict.speedup or 0.0)
         return (
             f"`{name}`: {len(verified)} of {plural(count, 'candidate')} verified; "
             f"best {best.speedup or 0:.2f}x on {best.device or 'this GPU'}"

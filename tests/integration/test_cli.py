@@ -217,6 +217,16 @@ async def test_without_a_place_the_cuda_source_comes_before_the_module(workplace
 
 
 @pytest.mark.asyncio
+async def test_equal_candidates_share_a_row(workplace: Workplace, source: Path) -> None:
+    await workplace.start_engine(cores=[WRONG, FAST, WRONG, FAST], verdicts=VERDICTS)
+    result = suggest(workplace, str(source))
+    rows = [
+        line.split()[:3] for line in result.stdout.splitlines() if " verified " in line or " mismatch" in line
+    ]
+    assert rows[:2] == [["1,", "3", "verified"], ["0,", "2", "mismatch"]]
+
+
+@pytest.mark.asyncio
 async def test_suggest_says_no_with_exit_1(workplace: Workplace, source: Path) -> None:
     await workplace.start_engine(cores=[WRONG], verdicts=VERDICTS)
     result = suggest(workplace, str(source), "--apply")

@@ -107,7 +107,8 @@ async def test_progress_and_status_tell_what_happens(workplace: Workplace) -> No
     values = client.progress()
     assert values[0]["kind"] == "begin" and values[0]["cancellable"]
     messages = [value.get("message", "") for value in values]
-    assert any(message.startswith("decoding ") and "block" in message for message in messages)
+    assert messages[1:3] == ["starting the engine", "loading the model"]
+    assert any(message.startswith("decoding ") and "token" in message for message in messages)
     assert "checking 3/3: 1 correct" in messages
     states = [params["state"] for name, params in client.notifications if name == "dice/status"]
     assert {"decoding", "idle"} <= set(states)
@@ -138,6 +139,20 @@ async def test_the_original_code_is_no_rewrite(workplace: Workplace) -> None:
     uri = await searched(workplace, client)
     assert client.messages() == ["`axpb`: no verified rewrite: 1 no_gain"]
     assert not rewrites(await client.actions(uri, CURSOR))
+
+
+async def test_equal_candidates_are_one_offer_and_the_menu_stays_short(workplace: Workplace) -> None:
+    cores = [FAST, FAST.replace("\n", "\n\n")]
+    cores += [FAST.replace("256", str(number)) for number in (32, 64, 128, 512)]
+    verdicts = {core: {"verdict": "correct_unmeasured", "device": "cpu"} for core in cores}
+    await workplace.start_engine(cores=cores, verdicts=verdicts)
+    client = await workplace.client()
+    uri = await searched(workplace, client)
+    assert client.messages() == ["`axpb`: 6 of 6 candidates correct on the CPU backend, not timed"]
+    offers = rewrites(await client.actions(uri, CURSOR))
+    title = "Rewrite `axpb`: correct on the CPU backend, not timed (checked on 5 inputs)"
+    assert [one["title"] for one in offers] == [title, f"{title}, candidate 2", f"{title}, candidate 3"]
+    assert len({json.dumps(one["edit"]) for one in offers}) == 3
 
 
 async def test_without_a_gpu_no_speed_is_claimed(workplace: Workplace) -> None:
