@@ -70,6 +70,8 @@ class Habits:
     halving: str
     half: str
     """Name of the distance in a reduction's tree."""
+    ifs: bool
+    """Operators that can are written as statements: ``if (v < 0) v = 0;``."""
     ssa: str
     """Name of the first intermediate value, empty for numbered ones."""
 
@@ -125,5 +127,6 @@ def draw_habits(rng: random.Random, taken: set[str], dynamic: bool) -> Habits:
         comments=rng.choice((0.0, 0.0, 0.0, 0.15, 0.4)),
         halving=rng.choice(("{s} >>= 1", "{s} >>= 1", "{s} /= 2", "{s} = {s} / 2")),
         half=pointer(("s", "stride", "offset", "step", "off")),
+        ifs=rng.random() < 0.3,
         ssa=pointer(("s", "tmp", "act", "h", "q")) if rng.random() < 0.3 else "",
     )

@@ -2,170 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import re
 from typing import Any
 
-from dice_training.cuke.bodies import BodyWriter, Layout, Names
 from dice_training.cuke.comments import commented
-from dice_training.cuke.device import Place, expression, expression_fields, join, loop
-from dice_training.cuke.habits import draw_habits
+from dice_training.cuke.device import Place, join, loop
+from dice_training.cuke.hasty_parts import HastyParts
 from dice_training.cuke.row_ops import Phase
-from dice_training.cuke.spec import Spec, Step
-
-_DOUBLE = re.compile(r"\d\.\d+(?![\df])|\b(?!\w+f\()[a-z]\w*\d*\(|\(double\)")
-"""A double literal, or a call of a function without the ``f`` of float."""
-
-_SAME_TYPES = re.compile(r"\b(?:fmax|fmin|max|min|fmod)\(")
-"""Functions that need arguments of one type."""
-
-_AUGMENTED = re.compile(r"^(\w+) = \1 ([-+*/]) ([\w.\[\]% ]+|\([^()]*\));$")
-_OPEN = re.compile(r"[-+%] ")
 
 
-class HastyBody(BodyWriter):
-    """``doubles``: some scalar parameters are double, so that functions of one type cannot take them."""
-
-    def __init__(
-        self,
-        spec: Spec,
-        names: Names,
-        layout: Layout,
-        rng: random.Random,
-        taken: set[str],
-        doubles: bool = False,
-    ) -> None:
-        super().__init__(spec, names, layout)
-        self.rng = rng
-        self.habits = draw_habits(rng, taken, layout.dynamic_shared)
-        self.mixed = doubles or self.habits.real == "double"
-        self.while_left = self.habits.loop == "while"
-        self.tid = names.tid if self.habits.named_thread else "threadIdx.x"
-        self.row = names.row
-        if layout.schedule in ("block_serial", "block_tree", "warp_row") and not self.habits.named_row:
-            self.row = "blockIdx.x"
-        self.linear = rng.choice(("{r} * {n} + {c}", "{r} * {n} + {c}", "{c} + {r} * {n}")).format(
-            r=self.row, n=names.cols, c=names.col
-        )
-        self.x, self.target = f"{names.x}[{self.linear}]", f"{names.out}[{self.linear}]"
-        self.pointers = bool(self.habits.pointers and spec.row)
-        if self.pointers and self.habits.pointers:
-            self.x = f"{self.habits.pointers[0]}[{names.col}]"
-            if spec.row and spec.row.definition.maps and names.x != names.out:
-                self.target = f"{self.habits.pointers[1]}[{names.col}]"
-
-    # -- small pieces
-
-    def _block(self, head: str, body: list[str]) -> list[str]:
-        """A statement with its body, in braces or, where it is one statement, perhaps without."""
-        if len(body) == 1 and body[0].endswith(";") and not self.habits.braces:
-            return [head, self.layout.unit + body[0]] if self.rng.random() < 0.5 else [f"{head} {body[0]}"]
-        return loop(head, body, self.layout.unit)
-
-    def _over(self, start: str, bound: str, step: str, body: list[str], name: str) -> list[str]:
-        """A loop of ``name`` from ``start`` while below ``bound``."""
-        kind = self.habits.counter
-        if self.while_left:
-            self.while_left = False
-            return [
-                f"{kind} {name} = {start};",
-                *loop(f"while ({name} < {bound})", [*body, f"{step};"], self.layout.unit),
-            ]
-        return self._block(f"for ({kind} {name} = {start}; {name} < {bound}; {step})", body)
-
-    def _over_all(self, body: list[str]) -> list[str]:
-        n = self.names
-        return self._over("0", n.cols, self.habits.step.format(i=n.col), body, n.col)
-
-    def _threads(self, body: list[str]) -> list[str]:
-        n = self.names
-        jump = "32" if self.layout.schedule == "warp_row" and self.rng.random() < 0.7 else "blockDim.x"
-        return self._over(self.tid, n.cols, f"{n.col} += {jump}", body, n.col)
-
-    def heads(self) -> list[str]:
-        n, h = self.names, self.habits
-        kind = h.index
-        if self.layout.schedule in ("guard", "stride"):
-            return [f"{kind} {n.i} = {h.at()};"]
-        if self.layout.schedule == "grid2d":
-            lines = [f"{kind} {n.col} = {h.at('x')};", f"{kind} {n.row} = {h.at('y')};"]
-            return lines if self.rng.random() < 0.7 else lines[::-1]
-        if self.layout.schedule == "thread_row":
-            return [f"{kind} {n.row} = {h.at()};"]
-        return [f"{kind} {n.row} = blockIdx.x;"] if h.named_row else []
-
-    def _row_pointers(self) -> list[str]:
-        if not self.pointers or not self.habits.pointers:
-            return []
-        n, (source, target) = self.names, self.habits.pointers
-        offset = f"{self.row} * {n.cols}"
-        whole = f"(size_t){offset}" if self.rng.random() < 0.3 else offset
-        shape = self.rng.choice(("{p} + {o}", "{p} + {o}", "&{p}[{o}]"))
-        lines = [f"const float* {source} = {shape.format(p=n.x, o=whole)};"]
-        if target in self.target:
-            lines.append(f"float* {target} = {shape.format(p=n.out, o=whole)};")
-        return lines
-
-    def _assign(self, name: str, value: str) -> str:
-        line = f"{name} = {value};"
-        found = _AUGMENTED.match(line) if self.habits.augmented else None
-        if found and not (found[2] in "*/" and _OPEN.search(found[3]) and not found[3].startswith("(")):
-            return f"{name} {found[2]}= {found[3]};"
-        return line
-
-    def _step(self, step: Step, value: str, place: Place) -> str:
-        op = step.definition
-        if self.rng.random() > self.habits.double:
-            return expression(step, value, place)
-        spellings = [t for t in op.hasty if not self.mixed or not _SAME_TYPES.search(t)] or [op.cuda]
-        return self.rng.choice(spellings).format(v=value, **expression_fields(step, place))
-
-    def _nested(self, steps: tuple[Step, ...], start: str, place: Place) -> tuple[list[str], str]:
-        """One expression as far as possible, in float throughout."""
-        lines: list[str] = []
-        value, atom = start, True
-        for k, step in enumerate(steps, 1):
-            op = step.definition
-            floats = [t for t in (op.cuda, *op.hasty) if not _DOUBLE.search(t)]
-            template = self.rng.choice(floats or [op.cuda])
-            if template.count("{v}") > 1 and not atom:
-                name = f"{self.names.v}{k}"
-                lines.append(f"float {name} = {value};")
-                value, atom = name, True
-            # A call's only argument needs no parentheses.
-            alone = re.fullmatch(r"\w+\(\{v\}\)", template) and self.rng.random() < 0.8
-            inner = value if atom or alone else f"({value})"
-            value = template.format(v=inner, **expression_fields(step, place))
-            atom = bool(re.fullmatch(r"\w+\(\{v\}\)", template))
-        return lines, value
-
-    def _chain(
-        self, steps: tuple[Step, ...], start: str, target: str | None, place: Place
-    ) -> tuple[list[str], str]:
-        """Statements and the expression of the final value; ``target`` is memory that may hold what is between."""
-        v, real = self.names.v, self.habits.real
-        if self.habits.chain == "nested" and steps:
-            return self._nested(steps, start, place)
-        if self.habits.chain == "memory" and target and steps:
-            lines, value = [], start
-            for step in steps:
-                lines.append(self._assign(target, self._step(step, value, place)))
-                value = target
-            return lines, ""
-        if self.habits.chain == "ssa":
-            lines = [f"{real} {v} = {start};"]
-            value = v
-            const = "const " if self.rng.random() < 0.4 else ""
-            for k, step in enumerate(steps, 1):
-                name = f"{self.habits.ssa}{k}" if self.habits.ssa else f"{v}{k}"
-                lines.append(f"{const}{real} {name} = {self._step(step, value, place)};")
-                value = name
-            return lines, value
-        lines = [f"{real} {v} = {start};"]
-        return lines + [self._assign(v, self._step(step, v, place)) for step in steps], v
-
-    # -- bodies
-
+class HastyBody(HastyParts):
     def write(self) -> list[str]:
         lines = self._row() if self.spec.row else self._pointwise()
         return commented(lines, self.rng, self.habits.comments) if self.habits.comments else lines
@@ -248,7 +94,7 @@ class HastyBody(BodyWriter):
         n = self.names
 
         def over(body: list[str]) -> list[str]:
-            return self._over("threadIdx.x", n.cols, f"{n.col} += blockDim.x", body, n.col)
+            return self._over("threadIdx.x", n.cols, f"{n.col} += {self.size}", body, n.col)
 
         return [
             *(f"__shared__ {self.habits.sums} {mark}{s};" for s in shared),
@@ -362,7 +208,7 @@ class HastyBody(BodyWriter):
                 barrier,
                 *loop(
                     f"if ({t} == 0)",
-                    self._block(f"for (int {s} = 1; {s} < blockDim.x / 32; {h.step.format(i=s)})", [gather]),
+                    self._block(f"for (int {s} = 1; {s} < {self.size} / 32; {h.step.format(i=s)})", [gather]),
                     unit,
                 ),
                 barrier,
@@ -370,13 +216,13 @@ class HastyBody(BodyWriter):
         store = [f"{shared}[{t}] = {own};", barrier]
         if h.reduction == "serial":
             gather = join(phase.combine, f"{shared}[0]", f"{shared}[{s}]")
-            each = self._block(f"for (int {s} = 1; {s} < blockDim.x; {h.step.format(i=s)})", [gather])
+            each = self._block(f"for (int {s} = 1; {s} < {self.size}; {h.step.format(i=s)})", [gather])
             return [*store, *loop(f"if ({t} == 0)", each, unit), barrier]
         add = [join(phase.combine, f"{shared}[{t}]", f"{shared}[{t} + {s}]")]
         if h.reduction == "interleaved":
-            head = f"for (int {s} = 1; {s} < blockDim.x; {s} *= 2)"
+            head = f"for (int {s} = 1; {s} < {self.size}; {s} *= 2)"
             return [*store, *loop(head, [*self._block(f"if ({t} % (2 * {s}) == 0)", add), barrier], unit)]
-        start = self.rng.choice(("blockDim.x / 2", "blockDim.x / 2", "blockDim.x >> 1"))
+        start = self.size + self.rng.choice((" / 2", " / 2", " >> 1"))
         head = f"for (int {s} = {start}; {s} > 0; {h.halving.format(s=s)})"
         return [*store, *loop(head, [*self._block(f"if ({t} < {s})", add), barrier], unit)]
 
@@ -385,7 +231,10 @@ class HastyBody(BodyWriter):
         fields = self._fields()
         index = h.index if h.named_row else "int"
         thread = [f"{index} {n.tid} = threadIdx.x;"] if h.named_thread else []
-        lines = [self._shared(), *self.heads(), *thread]
+        heads = [*self.heads(), *thread]
+        if len(heads) == 2 and self.rng.random() < 0.15 and index != "auto":
+            heads = [heads[0].removesuffix(";") + ", " + heads[1].removeprefix(f"{index} ")]
+        lines = [self._shared(), *heads]
         if self.rng.random() < 0.3:
             lines = lines[1:] + lines[:1]
         lines += self._row_pointers()

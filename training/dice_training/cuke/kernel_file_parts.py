@@ -79,3 +79,14 @@ def draw_surroundings(rng: random.Random, threads: str, taken: set[str], torch_h
             spare = rng.choice((*_SPARE_KERNELS, *_SPARE_FUNCTIONS)).format(k=k, p=p, q=q, n=n)
             taken.update((k, p, q, n))
     return Surroundings(name, line, division, division_line, spare, rng.random() < 0.6, rng.random() < 0.06)
+
+
+def open_below(lines: list[str]) -> list[str]:
+    """Every brace that ends a line on a line of its own."""
+    result = []
+    for line in lines:
+        if line.endswith(" {"):
+            result += [line[:-2], line[: len(line) - len(line.lstrip())] + "{"]
+        else:
+            result.append(line)
+    return result

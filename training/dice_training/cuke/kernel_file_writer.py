@@ -9,7 +9,7 @@ from dice_training.cuke.better_bodies import BetterBody
 from dice_training.cuke.bodies import HelperStep, Layout, Names, Schedule
 from dice_training.cuke.device import expression_fields, indent, literal
 from dice_training.cuke.hasty_bodies import HastyBody
-from dice_training.cuke.kernel_file_parts import draw_surroundings
+from dice_training.cuke.kernel_file_parts import draw_surroundings, open_below
 from dice_training.cuke.kernel_names import draw_names, settled
 from dice_training.cuke.parts import Parts, op_names
 from dice_training.cuke.spec import Scalar, Spec, Step
@@ -285,9 +285,13 @@ class KernelFileWriter:
         def text(lines: list[str]) -> str:
             return "\n" + "\n".join(indent(lines, self.unit)) + "\n"
 
-        existing = text(body)
+        existing = text(open_below(body) if brace == "\n{" and rng.random() < 0.7 else body)
         if rng.random() < 0.12:
             existing = existing.replace("for (", "for(").replace("if (", "if(").replace(") {", "){")
+        if rng.random() < 0.15:
+            prefix, existing, suffix = (
+                part.replace("float* ", "float *") for part in (prefix, existing, suffix)
+            )
         return Parts(existing, prefix, text(better), suffix, self.kernel)
 
     def _head(self, body: list[str]) -> str:

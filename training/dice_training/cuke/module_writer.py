@@ -140,7 +140,7 @@ def load_inline_core(spec: Spec, rng: random.Random, held_out: bool = False) -> 
     def assignment(source: str) -> str:
         return f"{binding.source} = {quote}{source}{quote.lstrip('r')}"
 
-    text = ref.head + "\n\n\n" + ref.rest
+    text = ref.text
     both = both and len(text) + len(writer.source()) < 2600
     load = _LOAD if rng.random() < 0.9 else "import torch.utils.cpp_extension"
     replaces = not both and not held_out and rng.random() < 0.3
@@ -166,7 +166,7 @@ def load_inline_core(spec: Spec, rng: random.Random, held_out: bool = False) -> 
         ref, binding, function, writer.declaration(), style, rng, load
     )
     with_rest = not both and not style.sizes_first and (before is not None or rng.random() < 0.3)
-    suffix += "\n\n\n" + ref.rest if both or with_rest else "\n"
+    suffix += ref.gap + ref.rest if both or with_rest else "\n"
     return Parts(text, prefix, core, suffix, writer.kernel, pytorch, class_name=ref.class_name)
 
 
@@ -207,7 +207,7 @@ def kernel_in_module(spec: Spec, rng: random.Random) -> Parts | None:
     prototype = CoreWriter(declared, function, scalar).declaration()
     before = "\n".join([*ref.imports, _LOAD]) + f'\n\n{binding.source} = r"""'
     after = '"""\n\n' + _after(ref, binding, function, prototype, style, rng, _LOAD) + "\n"
-    pytorch = ref.head + "\n\n\n" + ref.rest
+    pytorch = ref.text
     return Parts(
         **{**vars(parts), "pytorch": pytorch, "around": (before, after), "class_name": ref.class_name}
     )
@@ -244,5 +244,5 @@ def module(spec: Spec, rng: random.Random) -> Parts:
             "\n" + _model_new(ref, binding, function, style, None),
         ]
     )
-    suffix = "\n\n\n" + ref.rest
+    suffix = ref.gap + ref.rest
     return Parts(ref.head + suffix, ref.head, core, suffix, writer.kernel, class_name=ref.class_name)

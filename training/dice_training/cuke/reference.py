@@ -49,17 +49,23 @@ class Reference:
     tensors: list[str] = field(default_factory=list)
     scalars: list[str] = field(default_factory=list)
     newline: bool = True
+    gap: str = "\n\n\n"
+    """What stands between statements at the top level."""
 
     @property
     def head(self) -> str:
         """The file up to the end of the class."""
         title = self.title + ("\n\n" if self.title.endswith('"""') else "\n") if self.title else ""
-        return title + "\n\n\n".join(["\n".join(self.imports), *_grouped(self.before), self.model])
+        return title + self.gap.join(["\n".join(self.imports), *_grouped(self.before), self.model])
 
     @property
     def rest(self) -> str:
         """The file after the class, without the blank lines between."""
-        return "\n\n\n".join(_grouped(self.after)) + ("\n" if self.newline else "")
+        return self.gap.join(_grouped(self.after)) + ("\n" if self.newline else "")
+
+    @property
+    def text(self) -> str:
+        return self.head + self.gap + self.rest
 
     @property
     def apart(self) -> str:
@@ -137,6 +143,7 @@ class ReferenceWriter:
             tensors=[spec.x] + [o.name for o in spec.operands],
             scalars=[s.name for s in spec.scalars if s.name],
             newline=style.trailing_newline,
+            gap="\n\n\n" if rng.random() < 0.88 else "\n\n",
         )
 
     def _parameters(self, writer: ForwardWriter) -> None:
@@ -211,6 +218,8 @@ class ReferenceWriter:
         return spelled(scalar.value, self.rng)
 
     def _aliased(self, text: str) -> str:
+        if self.style.dense:
+            text = text.replace(" ** ", "**")
         if self.style.functional == "F":
             return text
         return re.sub(r"(?<![\w.])F\.", self.style.functional + ".", text)
@@ -267,5 +276,5 @@ class ReferenceWriter:
 
 
 def write_reference(spec: Spec, style: FileStyle, rng: random.Random) -> Reference:
-    """The PyTorch file of a specification: ``reference.head + "\\n\\n\\n" + reference.rest`` is the whole file."""
+    """The PyTorch file of a specification: ``reference.text`` is the whole."""
     return ReferenceWriter(spec, style, rng).write()

@@ -37,6 +37,8 @@ class FileStyle:
     width_name: str
     sizes: Literal["variables", "literals", "tuple"]
     sizes_first: bool
+    dense: bool
+    """No spaces around ``**``."""
     title: str
     main_guard: bool
     trailing_newline: bool
@@ -147,6 +149,7 @@ def file_style(rng: random.Random, plain: bool = False) -> FileStyle:
         width_name=names.take(_WIDTH_NAMES),
         sizes=rng.choices(_SIZES, (6, 3, 1))[0],
         sizes_first=rng.random() < 0.15,
+        dense=rng.random() < 0.2,
         title="" if plain or rng.random() < 0.8 else rng.choice(_TITLES),
         main_guard=not plain and rng.random() < 0.03,
         trailing_newline=rng.random() < 0.85,
