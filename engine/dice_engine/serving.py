@@ -209,6 +209,7 @@ class Connection:
 
         try:
             self._decoding[request.id] = self._service.decode.submit(request, emit)
+            self._service.pool(request.device).warm()
         except QueueFull as error:
             self.post(wire.Error(request.id, str(error)))
 

@@ -29,11 +29,25 @@ class VerifyPool:
         self._free = asyncio.Semaphore(1 if alone else max(1, min(4, os.cpu_count() or 1)))
         self._idle: list[asyncio.subprocess.Process] = []
         self._ending: set[asyncio.Task[None]] = set()
+        self._busy = 0
+        self._warming: asyncio.Task[None] | None = None
+
+    def warm(self) -> None:
+        """Start a child while the first candidates are still being decoded: its imports take seconds."""
+        if not self._idle and not self._busy and (self._warming is None or self._warming.done()):
+            self._warming = asyncio.ensure_future(self._warm())
+
+    async def _warm(self) -> None:
+        with contextlib.suppress(OSError):  # the verification that comes says what is wrong
+            self._idle.append(await self._start())
 
     async def verify(self, request: wire.VerifyRequest) -> Verdict:
         """The verdict; ``infra_error`` when the child dies or does not answer. Cancelling ends the child."""
+        if self._warming is not None:
+            await asyncio.shield(self._warming)
         async with self._free:
             child = self._take()
+            self._busy += 1
             keep = False
             try:
                 child = child or await self._start()
@@ -47,6 +61,7 @@ class VerifyPool:
             except OSError as error:
                 return Verdict("infra_error", reason=f"the verifier cannot be run: {error}")
             finally:
+                self._busy -= 1
                 if child is not None:
                     if keep:
                         self._idle.append(child)
@@ -56,6 +71,8 @@ class VerifyPool:
     async def close(self) -> None:
         """End the idle children and wait for those that are ending. Children at work are ended by cancelling their
         requests."""
+        if self._warming is not None:
+            await self._warming
         children, self._idle = self._idle, []
         await asyncio.gather(*(_end(child) for child in children), *self._ending)
 

@@ -318,6 +318,25 @@ async def test_a_verify_child_is_kept_for_the_next_request(
 
 
 @pytest.mark.asyncio
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
+async def test_one_child_is_warmed_and_ended() -> None:
+    def children() -> set[str]:
+        found = Path("/proc").glob(f"{os.getpid()}/task/*/children")
+        return {pid for path in found for pid in path.read_text().split()}
+
+    before = children()
+    pool = VerifyPool("cpu")
+    pool.warm()
+    pool.warm()
+    await asyncio.sleep(0.3)
+    pool.warm()
+    await asyncio.sleep(0.3)
+    assert len(children() - before) == 1
+    await pool.close()
+    assert not children() - before
+
+
+@pytest.mark.asyncio
 async def test_a_verify_child_that_dies_is_our_fault_and_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
