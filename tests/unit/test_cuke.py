@@ -98,7 +98,7 @@ def test_references_run_and_give_the_promised_shape():
         spec = random_spec(rng, 1 << 13)
         ref = write_reference(spec, file_style(rng), rng)
         space: dict = {}
-        exec(ref.head + "\n\n\n" + ref.rest, space)
+        exec(ref.text, space)
         out = space[ref.class_name](*space["get_init_inputs"]())(*space["get_inputs"]())
         want = list(spec.shape)
         if spec.reduces:
@@ -144,7 +144,7 @@ def test_row_operators_run_in_every_spelling(name):
         spec = Spec((4, 6), 1, "rand", "x", (Step("add_scalar", (Scalar(0.5),)),), row, ())
         ref = write_reference(spec, file_style(rng), rng)
         space: dict = {}
-        exec(ref.head + "\n\n\n" + ref.rest, space)
+        exec(ref.text, space)
         (x,) = space["get_inputs"]()
         model = space[ref.class_name](*space["get_init_inputs"]())
         for value in model.parameters():

@@ -166,7 +166,7 @@ def load_inline_core(spec: Spec, rng: random.Random, held_out: bool = False) -> 
         ref, binding, function, writer.declaration(), style, rng, load
     )
     with_rest = not both and not style.sizes_first and (before is not None or rng.random() < 0.3)
-    suffix += ref.gap + ref.rest if both or with_rest else "\n"
+    suffix += ref.tail if both or with_rest else "\n"
     return Parts(text, prefix, core, suffix, writer.kernel, pytorch, class_name=ref.class_name)
 
 
@@ -244,5 +244,5 @@ def module(spec: Spec, rng: random.Random) -> Parts:
             "\n" + _model_new(ref, binding, function, style, None),
         ]
     )
-    suffix = ref.gap + ref.rest
+    suffix = ref.tail
     return Parts(ref.head + suffix, ref.head, core, suffix, writer.kernel, class_name=ref.class_name)

@@ -27,6 +27,19 @@ def spelled(value: float, rng: random.Random) -> str:
     return text
 
 
+COMPUTED = {
+    0.5: ("1 / 2", "1.0 / 2.0", "4 ** -0.5"),
+    0.25: ("1 / 4", "16 ** -0.5", "1.0 / math.sqrt(16)"),
+    0.125: ("64 ** -0.5", "1 / 8", "1.0 / math.sqrt(64)"),
+    0.1: ("1 / 10", "1e-1"),
+    2.0: ("math.sqrt(4)", "1 + 1"),
+    3.0: ("6 / 2", "math.sqrt(9.0)"),
+    1.5: ("3 / 2", "1 + 0.5"),
+    4.0: ("2 ** 2", "math.sqrt(16)"),
+    -1.0: ("-1",),
+}
+"""How a constant's value may be computed, by the value."""
+
 # In Python, in CUDA, and the value.
 _FIXED = (
     ("math.sqrt(2.0)", "sqrtf(2.0f)", 2**0.5),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from dice_training.cuke.forward import ForwardWriter
 from dice_training.cuke.inputs_text import write_getters, write_sizes
-from dice_training.cuke.numbers_text import spelled
+from dice_training.cuke.numbers_text import COMPUTED, spelled
 from dice_training.cuke.spec import Operand, Scalar, Spec
 from dice_training.cuke.style import FileStyle
 from dice_training.cuke.words import NamePool
@@ -64,8 +64,15 @@ class Reference:
         return self.gap.join(_grouped(self.after)) + ("\n" if self.newline else "")
 
     @property
+    def tail(self) -> str:
+        """All that follows the class."""
+        if not self.after:
+            return "\n" if self.newline else ""
+        return self.gap + self.rest
+
+    @property
     def text(self) -> str:
-        return self.head + self.gap + self.rest
+        return self.head + self.tail
 
     @property
     def apart(self) -> str:
@@ -125,6 +132,8 @@ class ReferenceWriter:
         before = [*writer.constants, *functions] if rng.random() < 0.8 else [*functions, *writer.constants]
         before += sizes.statements if style.sizes_first else []
         after = ([] if style.sizes_first else sizes.statements) + getters
+        if style.sizes_first and rng.random() < 0.3:
+            before, after = before + getters, []
         if style.main_guard:
             made = f"{style.class_name}(*get_init_inputs())"
             after.append(f'if __name__ == "__main__":\n    print({made}(*get_inputs()).shape)')
@@ -215,6 +224,10 @@ class ReferenceWriter:
                 self.init.append((f"self.{scalar.name} = {scalar.name}", mentioned, True))
 
     def _constant(self, scalar: Scalar) -> str:
+        """A constant of the module, which may be computed when it is made."""
+        computed = COMPUTED.get(scalar.value, ())
+        if computed and self.rng.random() < 0.3:
+            return self.rng.choice(computed)
         return spelled(scalar.value, self.rng)
 
     def _aliased(self, text: str) -> str:
@@ -231,7 +244,7 @@ class ReferenceWriter:
         needed = re.search(r"(?<![\w.])F\.", text) or self.rng.random() < 0.12
         if needed and self.style.functional_import:
             lines.append(self.style.functional_import)
-        if "math." in text:
+        if re.search(r"(?<![\w.])math\.", text):
             lines.insert(0, "import math")
         return lines
 

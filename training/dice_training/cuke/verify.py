@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import islice
+from multiprocessing.util import Finalize
 from typing import Any
 
 from dice_engine.verify.verdict import CORRECT, Verdict
@@ -89,6 +90,7 @@ def _open(device: str, threads: int) -> None:
         threads=threads,
         budget=0.0,
     )
+    Finalize(None, _session.close, exitpriority=10)  # workers of a pool end without atexit
 
 
 def _check(make: Make, indices: range) -> list[Row]:
