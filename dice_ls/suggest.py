@@ -82,8 +82,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-n", type=whole(1, 64), default=8, metavar="N", help="how many candidates to decode (8)"
     )
-    parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
-    parser.add_argument("--checkpoint", metavar="PATH", help="folder of the model to use")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cuda", "cpu"),
+        default="auto",
+        help="where to decode, check and time (auto: the GPU where there is one)",
+    )
+    parser.add_argument("--checkpoint", metavar="PATH", help="folder of the model (the embedded one)")
     parser.add_argument("--apply", action="store_true", help="write the best verified rewrite to FILE")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
