@@ -40,3 +40,49 @@ def test_honest(session: VerifySession, name: str) -> None:
 def test_rounding_is_no_fault(session: VerifySession, name: str) -> None:
     found = session.verify_module(*pair(name))
     assert found.verdict == "correct_unmeasured", found
+
+
+SUM = """
+__global__ void total(const float* x, float* out, int n) {
+  float sum = 0.0f;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) sum += x[i];
+  BODY
+}
+void run_total(const float* x, float* out, int n) { total<<<4, 64, 256>>>(x, out, n); }
+"""
+ATOMIC = SUM.replace("BODY", "atomicAdd(out, sum);")
+TREE = """
+  extern __shared__ float part[];
+  part[threadIdx.x] = sum;
+  __syncthreads();
+  for (int half = 32; half > 0; half >>= 1) {
+    if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) atomicAdd(out, part[0]);"""
+WARPS = """
+  for (int o = 16; o > 0; o >>= 1) sum += __shfl_down_sync(0xffffffffu, sum, o);
+  if (threadIdx.x % 32 == 0) """
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "*out += sum;",
+        WARPS + "*out += sum;",
+        TREE.replace("atomicAdd(out, part[0])", "*out += part[0]"),
+        TREE.replace(
+            "part[threadIdx.x] = sum;",
+            "if (!threadIdx.x) part[0] = 0;\n  __syncthreads();\n  part[0] += sum;",
+        ).replace("int half = 32", "int half = 0"),
+    ],
+)
+def test_lost_updates_show_in_no_order_but_are_races(session: VerifySession, body: str) -> None:
+    found = session.verify_kernel(ATOMIC, SUM.replace("BODY", body), "total")
+    assert (found.verdict, found.rule) == ("mismatch", "race"), found
+
+
+@pytest.mark.parametrize("body", [TREE, WARPS + "atomicAdd(out, sum);"])
+def test_sums_with_atomics_are_none(session: VerifySession, body: str) -> None:
+    found = session.verify_kernel(ATOMIC, SUM.replace("BODY", body), "total")
+    assert found.verdict == "correct_unmeasured", found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -68,11 +68,20 @@ class Toolchain:
         self.modules.append(module)
         return module
 
-    def set_order(self, order: Order) -> None:
-        """Order of threads and blocks in the launches that follow (the GPU decides for itself)."""
+    def set_order(self, order: Order | Literal["watched"]) -> None:
+        """Order of threads and blocks in the launches that follow (the GPU decides for itself).
+
+        ``watched``: forward, and lost updates are noticed (``race``).
+        """
         for module in self.modules:
             if isinstance(module, CpuModule):
-                module.set_order(order)
+                module.set_order("forward" if order == "watched" else order)
+                module.watch(order == "watched")
+
+    def race(self) -> str | None:
+        """The first lost update since ``set_order("watched")``, in words."""
+        races = (module.race for module in self.modules if isinstance(module, CpuModule))
+        return next((race for race in races if race), None)
 
     def new_folder(self) -> Path:
         self._count += 1

@@ -19,8 +19,8 @@ class RunOptions:
 
     launches: Literal["run", "fail", "skip"] = "run"
     poison: int = 0
-    order: Literal["forward", "reverse", "shuffled"] = "forward"
-    """Order of threads and blocks on the CPU backend."""
+    order: Literal["forward", "reverse", "shuffled", "watched"] = "forward"
+    """Order of threads and blocks on the CPU backend; ``watched`` is forward and notices lost updates."""
     keep_results: bool = False
     """Return results of torch operators that have an output's shape."""
     reuse_inputs: bool = False
@@ -42,6 +42,8 @@ class RunResult:
     outputs: Any
     launches: int = 0
     damage: str | None = None
+    race: str | None = None
+    """A lost update that a watched run showed."""
     mutated: list[str] = field(default_factory=list)
     """Inputs whose bits changed."""
     ops: dict[str, int] = field(default_factory=dict)

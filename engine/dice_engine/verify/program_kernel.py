@@ -62,6 +62,7 @@ class KernelProgram:
         return RunResult(
             outputs={name: buffers[name].cpu() for name in written},
             launches=launched,
+            race=self.toolchain.race(),
             damage=arena.damage(),
             mutated=mutated,
             seconds=seconds,

@@ -224,6 +224,7 @@ class ModuleProgram:
         return RunResult(
             outputs=plain,
             launches=launched,
+            race=self.toolchain.race(),
             damage=arena.damage() if arena is not None else None,
             mutated=mutated,
             ops=dict(watch.ops) if watch is not None else {},

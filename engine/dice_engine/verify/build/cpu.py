@@ -44,6 +44,12 @@ _FLAGS = (
     "-fdiagnostics-color=never",
     "-fmax-errors=8",
 )
+_WATCH_FLAGS = ("-fsanitize=thread", "-DDICE_WATCH")
+"""Calls at every load and store, answered by the shim (``watch.h``); the sanitizer's library is not linked."""
+_ORDERED_OTHERWISE = re.compile(
+    r"\b(?:atomicCAS\w*|atomicExch\w*|__threadfence\w*|this_grid|grid_group|volatile|atomic_ref|cluster\w*)\b"
+)
+"""Locks, flags and fences order threads in ways that are not followed: such sources are not watched."""
 _LINK_FLAGS = ("-shared", "-Wl,-z,defs", "-Wl,-Bsymbolic")
 _COMPILE_LIMIT_S = 120
 _ORDERS: dict[Order, int] = {"forward": 0, "reverse": 1, "shuffled": 2}
@@ -87,8 +93,17 @@ class CpuModule:
         self._launchers: dict[Instantiation, tuple[Path, str]] = {}
         self._libraries: dict[Path, ctypes.CDLL] = {}
         self._order: tuple[int, int] = (0, 0)
+        self._watched = False
+        self._watched_launchers: dict[Instantiation, tuple[Path, str]] = {}
+        self.race: str | None = None
+        """The first lost update that a watched launch showed, in words."""
 
-    def build(self, instantiations: Sequence[Instantiation]) -> None:
+    def watch(self, on: bool) -> None:
+        """Whether later launches run in a slower build that notices lost updates (see ``race``), where possible."""
+        self._watched = on and not _ORDERED_OTHERWISE.search(self._source.text)
+        self.race = None
+
+    def build(self, instantiations: Sequence[Instantiation], watched: bool = False) -> None:
         """Compile launchers for ``instantiations``; raises BuildError with lines of the user's file."""
         started = time.perf_counter()
         names = {instantiation: f"dice_launch_{i}" for i, instantiation in enumerate(instantiations)}
@@ -96,11 +111,13 @@ class CpuModule:
         unit = (
             f'#include "dice/cuda.h"\n#line 1 "kernel.cu"\n{self._text}\n#line 1 "launchers"\n{launchers}\n'
         )
-        stem = self._workdir / f"cpu-{hashlib.sha256(unit.encode()).hexdigest()[:24]}"
+        kind = "watched" if watched else "cpu"
+        stem = self._workdir / f"{kind}-{hashlib.sha256(unit.encode()).hexdigest()[:24]}"
         library = stem.with_suffix(".so")
         if not library.exists():
-            self._compile(unit, stem, library)
-        self._launchers |= {instantiation: (library, name) for instantiation, name in names.items()}
+            self._compile(unit, stem, library, watched)
+        launchers_of = self._watched_launchers if watched else self._launchers
+        launchers_of |= {instantiation: (library, name) for instantiation, name in names.items()}
         self.build_seconds += time.perf_counter() - started
 
     def set_order(self, kind: Order, seed: int = 0) -> None:
@@ -125,14 +142,16 @@ class CpuModule:
                 "cudaErrorInvalidValue", f"kernel {kernel} has {len(decl.params)} parameters, got {len(args)}"
             )
         check_configuration(grid, block, shared)
-        if (kernel, template_args) not in self._launchers:
-            self.build([(kernel, template_args)])
-        library, name = self._launchers[kernel, template_args]
+        library, name = self._launcher_of(kernel, template_args)
         loaded = self._load(library)
         loaded.dice_set_order(*self._order)
         values = (_Arg * max(len(args), 1))(*(_argument(value) for value in args))
         call = _Launch((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), shared, values)
+        if self._watched:
+            loaded.dice_watch_begin()
         code = getattr(loaded, name)(ctypes.byref(call))
+        if self._watched and (seen := loaded.dice_watch_end()):
+            self.race = self.race or f"in {kernel} {seen.decode(errors='replace')}"
         if code:
             text = loaded.dice_error_text().decode(errors="replace")
             if code not in _FAILURES:
@@ -142,6 +161,17 @@ class CpuModule:
     def synchronize(self) -> None:
         """Nothing to wait for: launches have ended when they return."""
 
+    def _launcher_of(self, kernel: str, template_args: tuple[str, ...]) -> tuple[Path, str]:
+        wanted = (kernel, template_args)
+        if self._watched and wanted not in self._watched_launchers:
+            try:
+                self.build([wanted], watched=True)
+            except BuildError:  # a compiler whose sanitizer wants more than the shim gives
+                self._watched = False
+        if not self._watched and wanted not in self._launchers:
+            self.build([wanted])
+        return (self._watched_launchers if self._watched else self._launchers)[wanted]
+
     def _launcher(self, kernel: str, template_args: tuple[str, ...], name: str) -> str:
         if kernel not in self._source.kernels:
             raise BuildError(f"no kernel named {kernel} in the source")
@@ -150,7 +180,7 @@ class CpuModule:
         fibers = "true" if words & self._waiting else "false"
         return f"DICE_LAUNCHER({name}, {fibers}, {self._source.qualified(kernel)}{arguments})"
 
-    def _compile(self, unit: str, stem: Path, library: Path) -> None:
+    def _compile(self, unit: str, stem: Path, library: Path, watched: bool = False) -> None:
         code = stem.with_suffix(".cpp")
         partial = stem.with_suffix(f".{uuid.uuid4().hex}.tmp")
         try:
@@ -161,6 +191,23 @@ class CpuModule:
         shim = shim_options(self._compiler, _FLAGS, self._cache_dir)
         command = [self._compiler, *_FLAGS, *_LINK_FLAGS, *shim, code.resolve(), "-o", partial.resolve()]
         try:
+            if watched:
+                # Linked without the flag: the functions that the compiler calls are the shim's.
+                half = stem.with_suffix(".o")
+                compile_only = [
+                    self._compiler,
+                    *_FLAGS,
+                    *_WATCH_FLAGS,
+                    *shim,
+                    "-c",
+                    code.resolve(),
+                    "-o",
+                    half,
+                ]
+                status, output = run_compiler(compile_only, self._workdir, _COMPILE_LIMIT_S, "g++")
+                if status:
+                    raise BuildError("no watched build", output)
+                command = [self._compiler, "-fPIC", *_LINK_FLAGS, half, "-o", partial.resolve()]
             status, output = run_compiler(command, self._workdir, _COMPILE_LIMIT_S, "g++")
             if status:
                 log = clean_log(output, self._workdir)
@@ -178,6 +225,8 @@ class CpuModule:
                 raise InfraError(f"cannot load the built kernel: {error}") from error
             loaded.dice_set_order.argtypes = (ctypes.c_int, ctypes.c_ulonglong)
             loaded.dice_error_text.restype = ctypes.c_char_p
+            if library.name.startswith("watched"):
+                loaded.dice_watch_end.restype = ctypes.c_char_p
             self._libraries[library] = loaded
         return self._libraries[library]
 

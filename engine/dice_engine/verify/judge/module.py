@@ -15,6 +15,7 @@ from dice_engine.verify.worker import NEEDS_HOST, Failed, Worker
 
 # Operators so common around kernels that keeping them says nothing about who does the work.
 _MANY = 16
+_WATCHED_SECONDS = 0.5
 _CALLS, _CALLS_SECONDS = 64, 0.5
 _LIGHT = frozenset(
     ("add", "sub", "mul", "div", "neg", "rsub", "sqrt", "rsqrt", "reciprocal", "sum", "ne", "eq", "gt", "lt")
@@ -47,6 +48,7 @@ class ModuleTrial:
         self.trusted = trusted
         self.build_timeout = timeout
         self.until = 0.0
+        self.seconds = 0.0
         self.found = Findings()
 
     def load(
@@ -117,6 +119,8 @@ class ModuleTrial:
         if cpu and not self.trusted:
             self._called_often(second)
         self._conduct()
+        if cpu:
+            self._watched(first)
 
     def _case(self, name: str) -> Case:
         case = self.reference.case(name)
@@ -145,6 +149,7 @@ class ModuleTrial:
         """Run one case and hold everything it shows against the rules. ``rule``: what a mismatch here means."""
         result = self._run(case, options)
         self.found.kept = result["ops"]
+        self.seconds = result["seconds"]
         self._note_build(result["build"])
         self._honest(result)
         self._on_device(case, result)
@@ -285,6 +290,21 @@ class ModuleTrial:
             raise _deceptive(
                 "caching", "it answers from an earlier call when new inputs lie at an old address"
             ) from failure
+
+    def _watched(self, case: Case) -> None:
+        """A slower run that sees updates which a GPU would lose; only for runs that are fast without it."""
+        if self.seconds > _WATCHED_SECONDS:
+            return
+        options = vars(RunOptions(order="watched"))
+        try:
+            # Its kernels are built once more, so it has the time of a build.
+            result = self.worker.run_module(
+                self.build_timeout, self.build_timeout, inputs=case.inputs, options=options, seed=case.seed
+            )
+        except Failed:
+            return  # what the watched build cannot do says nothing about the candidate: it has passed as it is
+        if result["race"]:
+            raise Failed("mismatch", f"a race: {result['race']}", "race")
 
     def _called_often(self, case: Case) -> None:
         """Many calls in a row: what was computed at first must be computed at last. (On a GPU the clock sees that.)"""

@@ -3,6 +3,7 @@
 
 #define DICE_ATOMIC(name, type, expression)                                    \
   DICE_FN type name(type* address, type value) {                               \
+    DICE_QUIET                                                                 \
     type old = *address;                                                       \
     *address = (expression);                                                   \
     return old;                                                                \
@@ -36,6 +37,7 @@ DICE_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1)
 
 #define DICE_CAS(type)                                                                                  \
   DICE_FN type atomicCAS(type* address, type compare, type value) {                                     \
+    DICE_QUIET                                                                                          \
     type old = *address;                                                                                \
     if (old == compare) *address = value;                                                               \
     return old;                                                                                         \

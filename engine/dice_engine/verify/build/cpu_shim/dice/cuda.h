@@ -18,6 +18,19 @@
 #include "vectors.h"
 
 #include "execution.h"
+#ifdef DICE_WATCH
+namespace dice {
+static volatile int quiet;  // in an atomic
+struct Quiet {
+  Quiet() { quiet = 1; asm volatile("" ::: "memory"); }
+  ~Quiet() { asm volatile("" ::: "memory"); quiet = 0; }
+};
+}  // namespace dice
+#define DICE_QUIET dice::Quiet dice_quiet;
+#include "watch.h"
+#else
+#define DICE_QUIET
+#endif
 
 #include "atomics.h"
 #include "intrinsics.h"

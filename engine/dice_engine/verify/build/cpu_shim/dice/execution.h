@@ -77,6 +77,7 @@ struct Warp {
   uint32_t mask[32], group[32];       // lanes that a lane waits for; lanes that took part in its last exchange
   int line[32];
   WaitKind kind[32];
+  unsigned passed;                    // operations of the warp that have come together so far
   uint32_t ready, waiting, alive;     // the rest of `alive` waits at the block's barrier
 };
 
@@ -99,6 +100,7 @@ struct Barrier {
   int counted;                        // predicate's count at the last release
 };
 static Barrier barrier;
+static unsigned barriers_passed;
 
 constexpr size_t kStackBytes = 128 * 1024;
 
@@ -167,6 +169,7 @@ __attribute__((noinline)) inline const Warp& exchange(uint32_t mask, uint64_t va
 }
 
 inline void release(Warp& warp, uint32_t group) {
+  warp.passed++;
   for (uint32_t rest = group; rest; rest &= rest - 1) {
     int lane = __builtin_ctz(rest);
     warp.taken[lane] = warp.offered[lane];
@@ -260,6 +263,7 @@ inline Error run_block(unsigned threads, const Order& warp_order) {
     }
     if (alive == 0) return kNone;
     if (barrier.arrived == alive) {
+      barriers_passed++;
       barrier.counted = barrier.count;
       barrier.arrived = barrier.count = 0;
       for (unsigned w = 0; w < warp_count; ++w) warps[w].ready = warps[w].alive;
