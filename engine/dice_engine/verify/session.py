@@ -50,6 +50,7 @@ Isolation = Literal["fork", "warm"]
 Measured = tuple[RatioInterval, float, float]
 _KEPT_REFERENCES = 4
 _WARM_USES = 64
+_SPARE_USES = 512
 
 
 class VerifySession:
@@ -104,6 +105,7 @@ class VerifySession:
         self._trusted_candidate = trusted_candidate
         self._threads = threads
         self._spare: list[Worker] = []
+        self._retired = 0
         self._folder = SessionFolder(workdir)
         self._modules: OrderedDict[str, Reference] = OrderedDict()
         self._kernels: OrderedDict[str, OriginalKernel] = OrderedDict()
@@ -296,7 +298,9 @@ class VerifySession:
         return self._spare.pop() if self._spare else self._worker()
 
     def _retire(self, worker: Worker) -> None:
-        if self._trusted_reference and not worker.dead and not self._spare:
+        self._retired += 1
+        fresh = self._retired % _SPARE_USES != 0  # a process for ever would meet its limit of CPU time
+        if self._trusted_reference and fresh and not worker.dead and not self._spare:
             self._spare.append(worker)
         else:
             worker.close()
