@@ -155,7 +155,7 @@ class HastyBody(HastyParts):
             n.v,
             n.shared,
         }
-        name = next(c for c in self.rng.sample(("r", "res", "y", "ans"), 4) if c not in used)
+        name = next(c for c in (*self.rng.sample(("r", "res", "y", "ans"), 4), "r_", "res_") if c not in used)
         if op.maps:
             lines, value = self._load()
             result = op.hasty.format(v=value, **fields)

@@ -225,7 +225,7 @@ class KernelFileWriter:
                 ]
             return Launch("grid", "block", "", tuple(setup))
         if not self.around.block_name and rng.random() < 0.6:
-            t = next(c for c in rng.sample(_THREAD_NAMES, 4) if c not in self.taken)
+            t = next(c for c in (*rng.sample(_THREAD_NAMES, 4), "num_threads_") if c not in self.taken)
             kind = rng.choice(("const int", "int", "dim3", "unsigned int", "constexpr int"))
             if kind == "dim3" and (self.dynamic or self.schedule in ("guard", "thread_row")):
                 kind = "int"

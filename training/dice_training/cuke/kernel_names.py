@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import replace
+from itertools import chain, count
 
 from dice_training.cuke.bodies import Names
 from dice_training.cuke.spec import Operand, Spec
@@ -77,7 +78,8 @@ def settled(names: Names, body: str, around: str) -> Names:
     taken |= {*kept.values(), *stats.values()}
 
     def usual(choices: tuple[str, ...]) -> str:
-        name = next(c for c in choices if c not in taken)
+        numbered = (f"{choices[0]}{k}" for k in count(2))
+        name = next(c for c in chain(choices, numbered) if c not in taken)
         taken.add(name)
         return name
 
@@ -91,7 +93,11 @@ def settled(names: Names, body: str, around: str) -> Names:
 def renamed(spec: Spec) -> Spec:
     """Operands under names that do not meet the C names of the file."""
     clash = set(_X + _OUT + _N + _ROWS + _COLS + _I + _ROW + _COL) | {"t", "v", "w", "u", "z", "s"}
-    fresh = iter(("extra", "other", "aux", "rhs", "vec", "p1", "p2", "p3"))
+    used = {o.name for o in spec.operands}
+    usual = (
+        n for n in ("extra", "other", "aux", "rhs", "vec", *(f"p{k}" for k in range(1, 9))) if n not in used
+    )
+    fresh = iter(usual)
     mapping = {o.name: (o.name if o.name not in clash else next(fresh)) for o in spec.operands}
 
     def fix(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
