@@ -59,7 +59,7 @@ class Workplace:
             self.engine.wait()
 
     def stop_real_engine(self) -> None:
-        """End the engine process that a server or command of this workplace has started."""
+        """End the engine process that a server or command of this test has started."""
         program = (
             "import asyncio\nfrom dice_engine.client import EngineClient\n"
             "async def end():\n    await (await EngineClient.connect(start=False)).shutdown()\n"
