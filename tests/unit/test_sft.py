@@ -13,7 +13,7 @@ from dice_engine.model.network import SdarModel
 from dice_training.objective import Batch, Corrupted
 from dice_training.packing import Rows, Sample, make_sample, pack
 from dice_training.recipe import RecipeError, SftRecipe, load_sft_recipe
-from dice_training.sft import Trainer, schedule
+from dice_training.sft import Trainer, save_tokenizer_copy, schedule
 
 END = 0
 
@@ -104,3 +104,8 @@ def test_recipe_errors_name_the_key(tmp_path: Path) -> None:
         load_sft_recipe(path)
     with pytest.raises(RecipeError, match="no such recipe"):
         load_sft_recipe(tmp_path / "none.toml")
+
+
+def test_a_missing_tokenizer_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"no readable tokenizer\.json there"):
+        save_tokenizer_copy(tmp_path / "none", tmp_path / "out")

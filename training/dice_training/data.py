@@ -34,7 +34,7 @@ def read_rows(path: Path, split: str | None = None) -> Iterator[dict[str, Any]]:
             for number, line in enumerate(lines, 1):
                 try:
                     row = json.loads(line)
-                    wanted = split is None or row["split"] == split
+                    wanted = split in (None, row["split"])
                 except (ValueError, KeyError, TypeError) as error:
                     raise DataError(f"{path}:{number}: not a CuKe row: {error}") from error
                 if wanted:

@@ -28,6 +28,7 @@ from dice_training.tokenizer import save_tokenizer, train_tokenizer
 
 Report = Callable[[str], None]
 TOKENIZER_ROWS = 20_000
+HELD_OUT_ROWS = 256
 LOG_EVERY = 50
 
 
@@ -37,8 +38,9 @@ def train(recipe: SftRecipe, report: Report) -> Path:
     torch.set_float32_matmul_precision("high")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     output = Path(recipe.output)
-    rows = list(read_rows(Path(recipe.data), "train"))
-    held_out = list(read_rows(Path(recipe.data), "test"))[:256]
+    every = list(read_rows(Path(recipe.data)))
+    rows = [row for row in every if row["split"] == "train"]
+    held_out = [row for row in every if row["split"] == "test"][:HELD_OUT_ROWS]
     if not rows:
         raise RecipeError(f"{recipe.data}: no rows with split 'train'")
     model, tokenizer_folder = _start(recipe, rows, output)
@@ -100,8 +102,12 @@ def _start(recipe: SftRecipe, rows: list[dict[str, object]], output: Path) -> tu
 
 
 def save_tokenizer_copy(source: Path, output: Path) -> None:
+    try:
+        content = (source / "tokenizer.json").read_bytes()
+    except OSError as error:
+        raise RecipeError(f"{source}: no readable tokenizer.json there ({error.strerror})") from error
     output.mkdir(parents=True, exist_ok=True)
-    (output / "tokenizer.json").write_bytes((source / "tokenizer.json").read_bytes())
+    (output / "tokenizer.json").write_bytes(content)
 
 
 class Trainer:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dice_training.cuke.generate import KIND_SHARE, sample
-from dice_training.cuke.stats import print_stats, read_rows
+from dice_training.cuke.stats import print_stats
 from dice_training.cuke.verify import is_correct, verified
 
 _CHUNK = 500
@@ -155,7 +155,14 @@ def stats(args: argparse.Namespace) -> int:
     if not path.is_file():
         print(f"error: {path} does not exist; make it with: dice cuke build --out {path}", file=sys.stderr)
         return 2
-    print_stats(read_rows(path), as_json=args.json)
+    # Imported here: building needs no tokenizer, and its workers start faster without one.
+    from dice_training.data import DataError, read_rows
+
+    try:
+        print_stats(read_rows(path), as_json=args.json)
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     return 0
 
 
