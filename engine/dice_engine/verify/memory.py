@@ -57,9 +57,6 @@ class Arena:
         self._blocks: list[_Block] = []
         self._shift = 0
 
-    def reset(self) -> None:
-        self._blocks.clear()
-
     def empty(self, count: int, dtype: torch.dtype, name: str = "buffer") -> torch.Tensor:
         """A flat tensor of ``count`` elements, contents undefined."""
         if count == 0:

@@ -69,9 +69,6 @@ class ModuleProgram:
             self._guarded(lambda: exec(code, module.__dict__), "loading")
         return module.__dict__
 
-    def has(self, name: str) -> bool:
-        return name in self.namespace
-
     def init_inputs(self, seed: int) -> list[Any]:
         """``get_init_inputs()`` of this text, [] where it has none."""
         return self._call_generator("get_init_inputs", seed, required=False)

@@ -277,15 +277,6 @@ def _fill(rng: random.Random) -> Literal["randn", "rand"]:
     return "rand" if rng.random() < 0.2 else "randn"
 
 
-def without_names(spec: Spec) -> Spec:
-    """The same computation with literals where the module took constructor arguments."""
-
-    def plain(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        return tuple(replace(s, scalars=tuple(Scalar(c.value) for c in s.scalars)) for s in steps)
-
-    return replace(spec, before=plain(spec.before), after=plain(spec.after))
-
-
 def with_names(spec: Spec, names: dict[str, str]) -> Spec:
     """The same computation with tensors and named scalars called by their values in ``names``."""
 
