@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -69,20 +69,25 @@ T = TypeVar("T")
 
 
 def load_sft_recipe(path: Path) -> SftRecipe:
+    table = read_toml(path)
+    shape = from_table(ModelShape, table.pop("shape", {}), f"{path}: [shape]")
+    return from_table(SftRecipe, {**table, "shape": shape}, str(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise RecipeError(f"{path}: no such recipe") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path}: not TOML: {error}") from error
-    shape = _build(ModelShape, table.pop("shape", {}), f"{path}: [shape]")
-    for key in ("data", "output"):
-        if key not in table:
-            raise RecipeError(f"{path}: '{key}' is missing")
-    return _build(SftRecipe, {**table, "shape": shape}, str(path))
 
 
-def _build(kind: type[T], table: dict[str, Any], where: str) -> T:
+def from_table(kind: type[T], table: dict[str, Any], where: str) -> T:
+    """A recipe's dataclass from a TOML table; ``where`` begins the message about a key that does not fit."""
+    for field in fields(kind):  # type: ignore[arg-type]
+        if field.default is MISSING and field.default_factory is MISSING and field.name not in table:
+            raise RecipeError(f"{where}: '{field.name}' is missing")
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     for key, value in table.items():
         if key not in known:
