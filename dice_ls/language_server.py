@@ -31,7 +31,7 @@ class DiceServer(LanguageServer):
 
     def __init__(self) -> None:
         super().__init__("dice-ls", __version__, protocol_cls=DiceProtocol, max_workers=2)
-        self.settings = Settings()
+        self.settings = self.first_settings = Settings()
         self.setting_problems: list[str] = []
         self.documents = Documents()
         self.store = Store()

@@ -1,12 +1,12 @@
-"""initialize, initialized and shutdown: settings in, one clear word about what was wrong with them, jobs out."""
+"""initialize, initialized and shutdown: what the client can do, jobs out. Settings: ``configuration.py``."""
 
 from __future__ import annotations
 
 from lsprotocol import types
 
+from dice_ls.features import configuration
 from dice_ls.language_server import DiceServer
 from dice_ls.positions import Encoding
-from dice_ls.settings import Settings
 
 _ENCODINGS: dict[object, Encoding] = {
     types.PositionEncodingKind.Utf8: "utf-8",
@@ -18,13 +18,12 @@ _ENCODINGS: dict[object, Encoding] = {
 def register(server: DiceServer) -> None:
     @server.feature(types.INITIALIZE)
     def initialize(ls: DiceServer, params: types.InitializeParams) -> None:
-        ls.settings, ls.setting_problems = Settings.from_client(params.initialization_options)
+        configuration.at_start(ls, params.initialization_options)
         ls.documents.encoding = _ENCODINGS.get(ls.workspace.position_encoding, "utf-16")
 
     @server.feature(types.INITIALIZED)
-    def initialized(ls: DiceServer, _params: types.InitializedParams) -> None:
-        for problem in ls.setting_problems:
-            ls.show(f"DICE settings: {problem}", types.MessageType.Warning)
+    async def initialized(ls: DiceServer, _params: types.InitializedParams) -> None:
+        await configuration.when_ready(ls)
 
     @server.feature(types.SHUTDOWN)
     async def shutdown(ls: DiceServer, _params: None) -> None:

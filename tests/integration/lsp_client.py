@@ -89,6 +89,7 @@ class Client:
         root: Path | None = None,
         encoding: str = "utf-16",
         initialize: bool = True,
+        answers: dict[str, Callable[[Any], Any]] | None = None,
     ) -> Client:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -99,6 +100,7 @@ class Client:
             env={**os.environ, **(environment or {})},
         )
         client = Client(process, encoding)
+        client.answers.update(answers or {})
         if initialize:
             known = CAPABILITIES if capabilities is None else capabilities
             capabilities = {**known, "general": {"positionEncodings": [encoding]}}
