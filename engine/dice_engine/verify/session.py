@@ -178,6 +178,36 @@ class VerifySession:
             lambda: self._judge_module(reference, candidate, reference_class, candidate_class, measure),
         )
 
+    def same_outputs(
+        self,
+        reference: str,
+        candidate: str,
+        reference_class: str = "Model",
+        candidate_class: str = "ModelNew",
+        trials: int = 5,
+        tolerance: float = 1e-2,
+    ) -> bool:
+        """Whether outputs agree on the given inputs under ``trials`` seeds (atol = rtol = ``tolerance``), and nothing
+        else: what published evaluations count as correct without a robust check. To be shown next to a verdict, never
+        instead of one. Code that is ``unsafe`` is not run, and counts as wrong."""
+        finding = static.check_python(candidate, reference, candidate_class, reference_class)
+        if finding is not None and finding.verdict == "unsafe":
+            return False
+        try:
+            against = self._reference(reference, reference_class)
+            with self._candidate_worker(False) as worker:
+                trial = ModuleTrial(worker, self.timeout, self.budget, trusted=True)
+                trial.load(candidate, candidate_class, None, self.build_timeout, self._headers)
+                trial.construct(against, self.build_timeout)
+                return trial.agrees(trials, tolerance)
+        except Failed as failure:
+            if failure.rule == NEEDS_HOST and self._headers is None:
+                self._headers = _make_headers(self.cuda)
+                return self.same_outputs(
+                    reference, candidate, reference_class, candidate_class, trials, tolerance
+                )
+            return False
+
     # -- one judgement
 
     def _judge_kernel(self, original: str, candidate: str, kernel: str, plan: Plan, measure: bool) -> Verdict:

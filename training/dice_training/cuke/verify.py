@@ -30,18 +30,41 @@ def verify_row(session: Any, row: Row, core: str | None = None, measure: bool = 
     ``session`` is a ``dice_engine.verify.session.VerifySession``. Python programs are compared with the PyTorch
     module; a kernel that stands in a string runs in the file around it (the row's ``around``).
     """
-    program = row["prefix"] + (row["core"] if core is None else core) + row["suffix"]
-    existing = row["prefix"] + row["reference"] + row["suffix"]
     if row["kind"] == "kernel_body" and "around" not in row:
-        return session.verify_kernel(existing, program, row["kernel"], measure=measure)
+        original, program = row.get("original") or _existing(row), _program(row, core)
+        return session.verify_kernel(original, program, row["kernel"], measure=measure)
+    reference, name, program = _modules(row, core)
+    return session.verify_module(reference, program, reference_class=name, measure=measure)
+
+
+def same_outputs(session: Any, row: Row, core: str) -> bool:
+    """Whether the outputs with ``core`` agree with the PyTorch module's and nothing else is asked; False for rows
+    without a module."""
+    if row["kind"] == "kernel_body" and "around" not in row:
+        return False
+    reference, name, program = _modules(row, core)
+    return session.same_outputs(reference, program, reference_class=name)
+
+
+def _modules(row: Row, core: str | None) -> tuple[str, str, str]:
+    """The reference's text, the name of its class, and the candidate's text."""
+    program = _program(row, core)
     reference, name = row.get("pytorch", row["reference"]), row.get("class_name", "Model")
     if "around" in row:
         before, after = row["around"]
         program = before + program + after
     elif row["kind"] == "load_inline_core" and f"class {name}(" not in reference:
         # Nothing but the core that stood there is known: the same class, before and after.
-        reference, name = existing, "ModelNew"
-    return session.verify_module(reference, program, reference_class=name, measure=measure)
+        reference, name = _existing(row), "ModelNew"
+    return reference, name, program
+
+
+def _program(row: Row, core: str | None) -> str:
+    return row["prefix"] + (row["core"] if core is None else core) + row["suffix"]
+
+
+def _existing(row: Row) -> str:
+    return row["prefix"] + row["reference"] + row["suffix"]
 
 
 def is_correct(row: Row) -> bool:

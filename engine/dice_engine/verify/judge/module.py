@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from dice_engine.verify import compare
 from dice_engine.verify.judge.dynamic import REFERENCE_USED
 from dice_engine.verify.judge.reference import WEIGHT_SEED, Case, Reference
@@ -121,6 +123,21 @@ class ModuleTrial:
         self._conduct()
         if cpu:
             self._watched(first)
+
+    def agrees(self, trials: int, tolerance: float) -> bool:
+        """Whether outputs are close on the given inputs under ``trials`` seeds; no rule is applied."""
+        for number in range(trials):
+            case = self._case(f"seed{number}")
+            found = [tensor for _, tensor in compare.tensors(self._run(case, RunOptions())["outputs"])]
+            wanted = [tensor for _, tensor in compare.tensors(case.expected)]
+            if len(found) != len(wanted):
+                return False
+            for ours, theirs in zip(found, wanted, strict=True):
+                if ours.shape != theirs.shape:
+                    return False
+                if not torch.allclose(ours.double(), theirs.double(), rtol=tolerance, atol=tolerance):
+                    return False
+        return True
 
     def _case(self, name: str) -> Case:
         case = self.reference.case(name)

@@ -1,0 +1,204 @@
+"""Many candidates judged by ``verify`` in warm worker processes: what scores, rewards and imports are made of.
+
+Each worker keeps a session of its own. A worker that dies, or that does not answer in time, is replaced, and the
+candidate it had gets ``infra_error``: our fault, not the candidate's. Candidates are never trusted here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import signal
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from dice_engine.verify.verdict import CORRECT, Verdict
+
+from dice_training.cuke.verify import Row, same_outputs, verify_row
+
+if TYPE_CHECKING:
+    from dice_engine.verify.session import Baseline, DeviceName
+
+_SHARE = 4
+"""Distinct cores of one row that go to one worker, which then loads the reference once."""
+_END_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row and the cores to try in the place of its core; equal cores are judged once."""
+
+    row: Row
+    cores: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    verdict: Verdict
+    plain: bool | None = None
+    """Whether the outputs agree when nothing else is checked; None where that was not asked."""
+
+    @property
+    def correct(self) -> bool:
+        return self.verdict.verdict in CORRECT
+
+
+@dataclass(frozen=True)
+class _Question:
+    row: Row
+    core: str
+    measure: bool
+    plain: bool
+
+
+class JudgePool:
+    """``workers`` processes that judge on ``device``. Use as a context manager.
+
+    ``plain`` also asks whether wrong candidates' outputs agree without any robust check. Seconds: ``budget`` bounds
+    the optional trials of one candidate, ``deadline`` is for a worker that is itself stuck (the session has much
+    shorter limits for every stage).
+    """
+
+    def __init__(
+        self,
+        device: DeviceName,
+        workers: int,
+        *,
+        baseline: Baseline = "eager",
+        budget: float = 15.0,
+        plain: bool = False,
+        deadline: float = 600.0,
+    ) -> None:
+        self.device, self.plain, self.deadline = device, plain, deadline
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        self._options = {"device": device, "threads": threads, "baseline": baseline, "budget": budget}
+        self._idle: queue.Queue[_Child] = queue.Queue()
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="judge")
+        self._children = [_Child(self._options) for _ in range(workers)]
+        for child in self._children:
+            self._idle.put(child)
+
+    def __enter__(self) -> JudgePool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for child in self._children:
+            child.end()
+        self._threads.shutdown()
+
+    def judge(self, cases: Sequence[Case], measure: bool = False) -> Iterator[tuple[int, list[Judgement]]]:
+        """(index of the case, a judgement for each of its cores), each case as soon as it is done.
+
+        With ``measure``, on a GPU, correct candidates are then timed, one after another: a clock needs the GPU to
+        itself.
+        """
+        jobs: dict[Future[list[Judgement]], tuple[int, list[str]]] = {}
+        missing: list[int] = []
+        known: list[dict[str, Judgement]] = [{} for _ in cases]
+        for index, case in enumerate(cases):
+            distinct = list(dict.fromkeys(case.cores))
+            missing.append(len(distinct))
+            for start in range(0, len(distinct), _SHARE):
+                share = distinct[start : start + _SHARE]
+                jobs[self._threads.submit(self._judge, case.row, share, False)] = (index, share)
+            if not distinct:
+                yield index, []
+        timed = measure and self.device != "cpu"
+        for job in as_completed(jobs):
+            index, share = jobs.pop(job)
+            known[index].update(zip(share, job.result(), strict=True))
+            missing[index] -= len(share)
+            if not missing[index] and not timed:
+                yield index, [known[index][core] for core in cases[index].cores]
+        if timed:
+            for index, case in enumerate(cases):
+                good = [core for core, judged in known[index].items() if judged.correct]
+                known[index].update(zip(good, self._judge(case.row, good, True), strict=True))
+                if case.cores:
+                    yield index, [known[index][core] for core in case.cores]
+
+    def _judge(self, row: Row, cores: list[str], measure: bool) -> list[Judgement]:
+        if not cores:
+            return []
+        child = self._idle.get()
+        try:
+            judged = []
+            for core in cores:
+                answer = child.ask(_Question(row, core, measure, self.plain), self.deadline)
+                if answer is None:
+                    self._children.remove(child)
+                    child.end()
+                    answer = Judgement(Verdict("infra_error", reason="a verify worker died or got stuck"))
+                    child = _Child(self._options)
+                    self._children.append(child)
+                judged.append(answer)
+            return judged
+        finally:
+            self._idle.put(child)
+
+
+class _Child:
+    """One worker process and our end of its pipe."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        # Forks of a process whose torch has threads hang, so workers start anew.
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(theirs, options), daemon=False)
+        self._process.start()
+        theirs.close()
+
+    def ask(self, question: _Question, deadline: float) -> Judgement | None:
+        """None: it died or gave no answer in time."""
+        try:
+            self._pipe.send(question)
+            return self._pipe.recv() if self._pipe.poll(deadline) else None
+        except (EOFError, OSError):
+            return None
+
+    def end(self) -> None:
+        """SIGTERM first, so that the session can end its own children."""
+        self._process.terminate()
+        self._process.join(_END_SECONDS)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._pipe.close()
+
+
+def _work(pipe: Connection, options: dict[str, Any]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops us
+    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(SystemExit(0)))
+    import torch
+    from dice_engine.verify.session import VerifySession
+
+    torch.set_num_threads(options["threads"])
+    with (
+        contextlib.suppress(EOFError, BrokenPipeError),
+        VerifySession(**options, isolation="warm", trusted_reference=True) as session,
+    ):
+        while True:
+            question: _Question = pipe.recv()
+            pipe.send(_answer(session, question))
+
+
+def _answer(session: Any, question: _Question) -> Judgement:
+    row, core = question.row, question.core
+    try:
+        verdict = verify_row(session, row, core, measure=question.measure)
+        plain = None
+        if question.plain:
+            plain = verdict.verdict in CORRECT or (
+                verdict.verdict in ("mismatch", "deceptive") and same_outputs(session, row, core)
+            )
+        return Judgement(verdict, plain)
+    except Exception as error:  # the verifier's own failure is never the candidate's
+        return Judgement(
+            Verdict("infra_error", reason=f"the verifier failed: {type(error).__name__}: {error}")
+        )
