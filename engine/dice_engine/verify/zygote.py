@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,8 +96,7 @@ class Zygote:
         environment["OPENBLAS_NUM_THREADS"] = "1"
         # Threads of runners that wait for each other must not keep the cores from compilers and other runners.
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
-        # Importing torch.utils.cpp_extension asks whether there is a GPU; asked of the driver, that would leave CUDA
-        # initialised in the zygote and broken in every fork.
+        # With ``_gpu_out_of_sight``: torch is to answer from the environment, not from the driver.
         environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         try:
             self._process = subprocess.Popen(
@@ -195,11 +195,26 @@ class Zygote:
         return "no answer"
 
 
+@contextlib.contextmanager
+def _gpu_out_of_sight() -> Iterator[None]:
+    """Importing torch.utils.cpp_extension looks for a GPU. What CUDA or NVML would open here is dead in every fork."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    try:
+        yield
+    finally:
+        if visible is None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = visible
+
+
 def main(control: socket.socket) -> None:
     """The zygote's life: fork on request, report ends, leave nothing behind."""
-    import torch  # noqa: F401  (the point of this process)
+    with _gpu_out_of_sight():
+        import torch  # noqa: F401  (the point of this process)
 
-    from dice_engine.verify import runner  # noqa: F401
+        from dice_engine.verify import runner  # noqa: F401
 
     sandbox.adopt_orphans()
     wake_read, wake_write = os.pipe()
@@ -273,6 +288,9 @@ def _become_runner(request: dict[str, Any], handle: int, zygote: int) -> None:
 
         if limits.threads:
             torch.set_num_threads(limits.threads)
+        if cuda:
+            # torch asks NVML how many GPUs there are, and NVML may see none behind these walls; CUDA does.
+            torch.cuda._cached_device_count = torch._C._cuda_getDeviceCount()  # pyright: ignore
         code = runner.serve(socket.socket(fileno=_RUNNER_FD), request["nonce"], folder, cuda)
     except BaseException as error:
         print(f"runner: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
