@@ -49,6 +49,21 @@ class Judgement:
 
 
 @dataclass(frozen=True)
+class Pending:
+    """A case that is being judged, as shares of its distinct cores."""
+
+    case: Case
+    jobs: list[tuple[list[str], Future[list[Judgement]]]]
+
+    def result(self) -> list[Judgement]:
+        """A judgement for each core, when all are done."""
+        known: dict[str, Judgement] = {}
+        for share, job in self.jobs:
+            known.update(zip(share, job.result(), strict=True))
+        return [known[core] for core in self.case.cores]
+
+
+@dataclass(frozen=True)
 class _Question:
     row: Row
     core: str
@@ -59,9 +74,8 @@ class _Question:
 class JudgePool:
     """``workers`` processes that judge on ``device``. Use as a context manager.
 
-    ``plain`` also asks whether wrong candidates' outputs agree without any robust check. Seconds: ``budget`` bounds
-    the optional trials of one candidate, ``deadline`` is for a worker that is itself stuck (the session has much
-    shorter limits for every stage).
+    ``plain`` also asks whether wrong candidates' outputs agree without any robust check. Seconds: ``budget``,
+    ``timeout`` and ``build_timeout`` are the session's, ``deadline`` is for a worker that is itself stuck.
     """
 
     def __init__(
@@ -72,11 +86,19 @@ class JudgePool:
         baseline: Baseline = "eager",
         budget: float = 15.0,
         plain: bool = False,
+        timeout: float = 30.0,
+        build_timeout: float = 180.0,
         deadline: float = 600.0,
     ) -> None:
         self.device, self.plain, self.deadline = device, plain, deadline
-        threads = max(1, (os.cpu_count() or 1) // workers)
-        self._options = {"device": device, "threads": threads, "baseline": baseline, "budget": budget}
+        self._options = {
+            "device": device,
+            "threads": max(1, (os.cpu_count() or 1) // workers),
+            "baseline": baseline,
+            "budget": budget,
+            "timeout": timeout,
+            "build_timeout": build_timeout,
+        }
         self._idle: queue.Queue[_Child] = queue.Queue()
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="judge")
         self._children = [_Child(self._options) for _ in range(workers)]
@@ -92,36 +114,40 @@ class JudgePool:
             child.end()
         self._threads.shutdown()
 
+    def submit(self, case: Case) -> Pending:
+        """Have a case judged (not timed) while the caller does something else."""
+        distinct = list(dict.fromkeys(case.cores))
+        shares = [distinct[start : start + _SHARE] for start in range(0, len(distinct), _SHARE)]
+        jobs = [(share, self._threads.submit(self._judge, case.row, share, False)) for share in shares]
+        return Pending(case, jobs)
+
     def judge(self, cases: Sequence[Case], measure: bool = False) -> Iterator[tuple[int, list[Judgement]]]:
         """(index of the case, a judgement for each of its cores), each case as soon as it is done.
 
-        With ``measure``, on a GPU, correct candidates are then timed, one after another: a clock needs the GPU to
-        itself.
+        With ``measure``, on a GPU, correct candidates are then timed, see :meth:`measure`.
         """
-        jobs: dict[Future[list[Judgement]], tuple[int, list[str]]] = {}
-        missing: list[int] = []
-        known: list[dict[str, Judgement]] = [{} for _ in cases]
-        for index, case in enumerate(cases):
-            distinct = list(dict.fromkeys(case.cores))
-            missing.append(len(distinct))
-            for start in range(0, len(distinct), _SHARE):
-                share = distinct[start : start + _SHARE]
-                jobs[self._threads.submit(self._judge, case.row, share, False)] = (index, share)
-            if not distinct:
-                yield index, []
-        timed = measure and self.device != "cpu"
-        for job in as_completed(jobs):
-            index, share = jobs.pop(job)
-            known[index].update(zip(share, job.result(), strict=True))
-            missing[index] -= len(share)
-            if not missing[index] and not timed:
-                yield index, [known[index][core] for core in cases[index].cores]
-        if timed:
-            for index, case in enumerate(cases):
-                good = [core for core, judged in known[index].items() if judged.correct]
-                known[index].update(zip(good, self._judge(case.row, good, True), strict=True))
-                if case.cores:
-                    yield index, [known[index][core] for core in case.cores]
+        pending = [self.submit(case) for case in cases]
+        cases_of = {job: index for index, case in enumerate(pending) for _, job in case.jobs}
+        missing = [len(case.jobs) for case in pending]
+        finished = [index for index, count in enumerate(missing) if not count]
+        for job in as_completed(cases_of):
+            missing[cases_of[job]] -= 1
+            if not missing[cases_of[job]]:
+                finished.append(cases_of[job])
+            if not measure:
+                yield from ((index, pending[index].result()) for index in finished)
+                finished.clear()
+        for index in finished:
+            found = pending[index].result()
+            yield index, self.measure(cases[index], found) if measure else found
+
+    def measure(self, case: Case, judged: Sequence[Judgement]) -> list[Judgement]:
+        """``judged`` with times of the correct ones where the device is a GPU. They are taken one after another, and
+        nothing may be pending: a clock needs the GPU to itself."""
+        known = dict(zip(case.cores, judged, strict=True))
+        good = [core for core, found in known.items() if found.correct] if self.device != "cpu" else []
+        known.update(zip(good, self._judge(case.row, good, True), strict=True))
+        return [known[core] for core in case.cores]
 
     def _judge(self, row: Row, cores: list[str], measure: bool) -> list[Judgement]:
         if not cores:
