@@ -174,7 +174,7 @@ class DecodeQueue:
             return f"the engine's packages are not installed ({error}); run: pip install 'dice-ls[engine]'"
         import torch
 
-        from dice_engine.decode.blocks import DecodeError
+        from dice_engine.decode.jobs import DecodeError
         from dice_engine.model.config import CheckpointError
 
         if isinstance(error, torch.OutOfMemoryError):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 import dice_engine
-from dice_engine.decode.blocks import BlockDecoder, BlockEvent
-from dice_engine.decode.strategies import DecodeOptions
+from dice_engine.chat import core_end
+from dice_engine.decode.generation import decoder_of
+from dice_engine.decode.jobs import BlockEvent, DecodeRequest, Job, JobFailed
+from dice_engine.decode.strategies import DecodeOptions, StrategyName
 from dice_engine.model.network import SdarModel
 from dice_engine.model.tokenizer import DiceTokenizer
 from dice_engine.prompts import CoreRequest, PromptError, build_prompt, parse_core
@@ -44,12 +47,34 @@ class BlockProgress:
     n: int
 
 
+class Task:
+    """A request that an engine works on. ``events`` are those that nobody has taken yet, in order."""
+
+    def __init__(self, request: CoreRequest, job: Job) -> None:
+        self.request, self.job = request, job
+        self.events: deque[BlockProgress | Candidate] = deque()
+        self.error: Exception | None = None
+        self.finished = 0
+        self.started = time.monotonic()
+
+    @property
+    def done(self) -> bool:
+        """No more events come."""
+        return self.error is not None or self.finished == len(self.job.replies)
+
+
 class Engine:
-    """One loaded checkpoint. Not for use from several threads at once."""
+    """One loaded checkpoint. Not for use from several threads at once.
+
+    Requests that are submitted are decoded together, whatever their lengths; :meth:`step` is one pass of the network
+    for all of them. :meth:`stream`, :meth:`candidates` and :meth:`candidates_many` do all of that for their caller.
+    """
 
     def __init__(self, model: SdarModel, tokenizer: DiceTokenizer, folder: Path) -> None:
         self.model, self.tokenizer, self.folder = model, tokenizer, folder
         self.format = model.config.format
+        self._decoder = decoder_of(model)
+        self._tasks: dict[Job, Task] = {}
 
     @staticmethod
     def load(path: str | Path | None = None, device: str = "auto", dtype: Any = None) -> Engine:
@@ -75,7 +100,7 @@ class Engine:
         **options: Any,
     ) -> list[Candidate]:
         """All candidates in the order of their index (the greedy one first); ``cancelled`` is asked after each pass,
-        and what was finished by then is returned. ``options`` as for :meth:`stream`."""
+        and what was finished by then is returned. ``options`` as for :meth:`submit`."""
         found = []
         for event in self.stream(request, n, seed, **options):
             if isinstance(event, Candidate):
@@ -86,7 +111,55 @@ class Engine:
                 break
         return sorted(found, key=lambda c: c.index)
 
+    def candidates_many(
+        self,
+        requests: Sequence[CoreRequest],
+        n: int = 8,
+        seed: int = 0,
+        on_done: Callable[[int], None] | None = None,
+        **options: Any,
+    ) -> list[list[Candidate]]:
+        """The candidates of every request, as :meth:`candidates` would give them one request after another: a
+        candidate depends on its own request and seed only. ``on_done`` hears how many requests are finished.
+
+        As many are decoded together as the decoder has room for. Raises the error of a request that fails.
+        """
+        tasks: list[Task] = []
+        told = 0
+        try:
+            for request in requests:
+                tasks.append(self.submit(request, n, seed, **options))
+            while not all(task.done for task in tasks):
+                self.step()
+                done = sum(task.done for task in tasks)
+                if on_done is not None and done > told:
+                    on_done(done)
+                told = done
+        finally:
+            for task in tasks:
+                self.cancel(task)
+        for task in tasks:
+            if task.error is not None:
+                raise task.error
+        found = [[event for event in task.events if isinstance(event, Candidate)] for task in tasks]
+        return [sorted(candidates, key=lambda c: c.index) for candidates in found]
+
     def stream(
+        self, request: CoreRequest, n: int = 8, seed: int = 0, **options: Any
+    ) -> Iterator[BlockProgress | Candidate]:
+        """The events of one request as they come; arguments as for :meth:`submit`. Stop iterating to cancel."""
+        task = self.submit(request, n, seed, **options)
+        try:
+            while not task.done:
+                self.step()
+                while task.events:
+                    yield task.events.popleft()
+        finally:
+            self.cancel(task)
+        if task.error is not None:
+            raise task.error
+
+    def submit(
         self,
         request: CoreRequest,
         n: int = 8,
@@ -94,18 +167,15 @@ class Engine:
         *,
         temperature: float = 0.8,
         max_new_tokens: int = 1024,
-        strategy: Literal[
-            "sequential", "low_confidence_static", "low_confidence_dynamic", "entropy_bounded"
-        ] = "low_confidence_dynamic",
+        strategy: StrategyName = "low_confidence_dynamic",
         steps: int | None = None,
         threshold: float = 0.9,
-    ) -> Iterator[BlockProgress | Candidate]:
-        """Decode ``n`` candidates together: a :class:`BlockProgress` for each block, a :class:`Candidate` when one is
-        done. Candidate 0 is greedy, i > 0 is drawn at ``temperature`` with ``seed + i``. Stop iterating to cancel.
+    ) -> Task:
+        """Queue ``n`` candidates. Candidate 0 is greedy, i > 0 is drawn at ``temperature`` with ``seed + i``.
 
-        Raises :class:`dice_engine.prompts.PromptError` for a request that does not fit the context.
+        Events are a :class:`BlockProgress` for each block and a :class:`Candidate` for each that is done. Raises
+        :class:`dice_engine.prompts.PromptError` for a request that does not fit the context.
         """
-        start = time.monotonic()
         if n < 1:
             raise ValueError(f"n must be at least 1, it is {n}")
         context = self.model.config.max_position_embeddings
@@ -118,40 +188,51 @@ class Engine:
             steps=steps,
             threshold=threshold,
         )
-        decoder = BlockDecoder(
-            self.model,
-            prompt,
-            options,
-            seeds=[seed + i for i in range(n)],
-            temperatures=[0.0] + [temperature] * (n - 1),
-            stop_ids=self.tokenizer.stop_ids,
+        seeds = [seed + i for i in range(n)]
+        temperatures = [0.0] + [temperature] * (n - 1)
+        job = self._decoder.submit(
+            DecodeRequest(prompt, options, seeds, temperatures, self.tokenizer.stop_ids)
         )
-        finished = 0
-        for event in decoder.run():
-            reply = decoder.replies[event.candidate]
-            ended = event.finished or self._core_is_there(request, reply.tokens)
-            if ended and not event.finished:
-                decoder.stop(event.candidate)
-            finished += ended
-            yield BlockProgress(event.candidate, len(reply.tokens), finished, n)
+        task = self._tasks[job] = Task(request, job)
+        return task
+
+    def cancel(self, task: Task) -> None:
+        """Nothing more is decoded for ``task``; harmless when it is done."""
+        self._decoder.cancel(task.job)
+        self._tasks.pop(task.job, None)
+
+    def step(self) -> None:
+        """One pass for everything submitted; what happened is in the tasks' ``events``."""
+        for event in self._decoder.step():
+            task = self._tasks.get(event.job)
+            if task is None:
+                continue
+            if isinstance(event, JobFailed):
+                task.error = event.error
+            else:
+                self._tell(task, event)
+
+    def _tell(self, task: Task, event: BlockEvent) -> None:
+        reply = task.job.replies[event.candidate]
+        text = None
+        ended = event.finished
+        if not ended and self.format != "fim":
+            # A chat reply goes on past the core; the candidate is done when the core is.
+            text = self.tokenizer.decode(reply.tokens)
+            ended = core_end(task.request.kind, text, task.request.suffix) is not None
             if ended:
-                yield self._candidate(request, decoder, event, time.monotonic() - start)
-
-    def _core_is_there(self, request: CoreRequest, tokens: list[int]) -> bool:
-        """A chat reply goes on past the core; the candidate is done when the core is."""
-        if self.format == "fim":
-            return False
-        from dice_engine.chat import core_end
-
-        return core_end(request.kind, self.tokenizer.decode(tokens), request.suffix) is not None
-
-    def _candidate(
-        self, request: CoreRequest, decoder: BlockDecoder, event: BlockEvent, seconds: float
-    ) -> Candidate:
-        reply = decoder.replies[event.candidate]
-        core = parse_core(request.kind, self.tokenizer.decode(reply.tokens), self.format, request.suffix)
-        complete = reply.stopped or not event.finished
-        return Candidate(event.candidate, core, reply.tokens, reply.step_map, complete, seconds)
+                self._decoder.stop(task.job, event.candidate)
+        task.finished += ended
+        task.events.append(
+            BlockProgress(event.candidate, len(reply.tokens), task.finished, len(task.job.replies))
+        )
+        if ended:
+            text = self.tokenizer.decode(reply.tokens) if text is None else text
+            core = parse_core(task.request.kind, text, self.format, task.request.suffix)
+            seconds = time.monotonic() - task.started
+            task.events.append(
+                Candidate(event.candidate, core, reply.tokens, reply.step_map, reply.stopped, seconds)
+            )
 
 
 def bound_threads() -> None:
@@ -160,4 +241,4 @@ def bound_threads() -> None:
     torch.set_num_threads(max(1, min(MAX_CPU_THREADS, cores, torch.get_num_threads())))
 
 
-__all__ = ["BlockProgress", "Candidate", "Engine", "PromptError"]
+__all__ = ["BlockProgress", "Candidate", "Engine", "PromptError", "Task"]

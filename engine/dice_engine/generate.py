@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
         request = read_infill(options.infill) if options.infill else read_reference(options.reference)
         # After the input is known to be good: torch takes seconds to import.
         share_cores()
-        from dice_engine.decode.blocks import DecodeError
+        from dice_engine.decode.jobs import DecodeError
         from dice_engine.engine import Engine
         from dice_engine.model.config import CheckpointError
 

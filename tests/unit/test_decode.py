@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
-from dice_engine.decode.blocks import BlockDecoder, Generation
+from dice_engine.decode.batch import BatchDecoder
+from dice_engine.decode.generation import Generation
+from dice_engine.decode.jobs import BlockEvent, DecodeError, DecodeRequest, Job, JobFailed
 from dice_engine.decode.sampling import counter_noise
 from dice_engine.decode.strategies import STRATEGIES, DecodeOptions
 from dice_engine.model.config import SdarConfig
@@ -80,10 +83,7 @@ def slow_decode(
                             nucleus.append(t)
                         used += kept[t] / mass
                     mass = sum(kept[t] for t in nucleus)
-                    u = counter_noise(
-                        *map(torch.Tensor.numpy, map(torch.tensor, ([seed], [[position]], [step])))
-                    )
-                    target, acc, token = float(u[0, 0]) * mass, 0.0, -1
+                    target, acc, token = slow_noise(seed, position, step) * mass, 0.0, -1
                     for t in sorted(nucleus):
                         acc += kept[t]
                         if acc > target:
@@ -118,6 +118,33 @@ def slow_decode(
     if EOS in reply:
         reply = reply[: reply.index(EOS) + 1]
     return reply, when[len(prompt) : len(prompt) + len(reply)]
+
+
+def slow_noise(seed: int, position: int, step: int) -> float:
+    """SplitMix64 over seed, position and step, in Python's integers."""
+    key = 0
+    for part in (seed, position, step):
+        key = (key + part + 0x9E3779B97F4A7C15) % 2**64
+        key = (key ^ key >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        key = (key ^ key >> 27) * 0x94D049BB133111EB % 2**64
+        key ^= key >> 31
+    return (key >> 11) / 2**53
+
+
+def submit(
+    model: SdarModel, prompt: list[int], new: int, temperatures: list[float], seed: int = 0, **more: Any
+) -> tuple[BatchDecoder, Job]:
+    """A decoder of its own with one job of ``len(temperatures)`` candidates."""
+    decoder = BatchDecoder(model, pages=64)
+    seeds = [seed + i for i in range(len(temperatures))]
+    return decoder, decoder.submit(DecodeRequest(prompt, DecodeOptions(new), seeds, temperatures, **more))
+
+
+def run(decoder: BatchDecoder) -> Iterator[BlockEvent]:
+    while not decoder.idle:
+        for event in decoder.step():
+            assert not isinstance(event, JobFailed)
+            yield event
 
 
 def prompt_of(length: int, seed: int = 0) -> list[int]:
@@ -164,10 +191,10 @@ def test_batched_equals_single_and_any_batch() -> None:
 
 def test_candidates_of_different_temperatures() -> None:
     model, prompt = make_model(4), prompt_of(9)
-    decoder = BlockDecoder(model, prompt, DecodeOptions(16), seeds=[5, 6], temperatures=[0.0, 1.0])
-    list(decoder.run())
-    assert decoder.replies[0].tokens == model.generate(prompt, 16).tokens[0]
-    assert decoder.replies[1].tokens == model.generate(prompt, 16, temperature=1.0, seed=6).tokens[0]
+    decoder, job = submit(model, prompt, 16, [0.0, 1.0], seed=5)
+    list(run(decoder))
+    assert job.replies[0].tokens == model.generate(prompt, 16).tokens[0]
+    assert job.replies[1].tokens == model.generate(prompt, 16, temperature=1.0, seed=6).tokens[0]
 
 
 def test_long_replies_outgrow_the_first_cache() -> None:
@@ -182,12 +209,12 @@ def test_long_replies_outgrow_the_first_cache() -> None:
 
 def test_rows_leave_after_the_cache_has_grown() -> None:
     model, prompt = make_model(5), prompt_of(5)
-    decoder = BlockDecoder(model, prompt, DecodeOptions(200), [0, 1, 2], [1.0] * 3, stop_ids=[])
+    decoder, job = submit(model, prompt, 200, [1.0] * 3, stop_ids=[])
     whole = model.generate(prompt, 200, temperature=1.0, n=3, stop_ids=[]).tokens
-    for event in decoder.run():
-        if event.candidate < 2 and len(decoder.replies[event.candidate].tokens) > 150:
-            decoder.stop(event.candidate)
-    assert decoder.replies[2].tokens == whole[2]
+    for event in run(decoder):
+        if event.candidate < 2 and len(job.replies[event.candidate].tokens) > 150:
+            decoder.stop(job, event.candidate)
+    assert job.replies[2].tokens == whole[2]
 
 
 def test_folding_and_forward_count() -> None:
@@ -225,26 +252,26 @@ def test_cut_right_after_eos() -> None:
 def test_stopping_one_candidate_leaves_the_others() -> None:
     model, prompt = make_model(9), prompt_of(6)
     whole = model.generate(prompt, 32, temperature=1.0, n=3, stop_ids=[]).tokens
-    decoder = BlockDecoder(model, prompt, DecodeOptions(32), [0, 1, 2], [1.0] * 3, stop_ids=[])
-    for event in decoder.run():
+    decoder, job = submit(model, prompt, 32, [1.0] * 3, stop_ids=[])
+    for event in run(decoder):
         if event.candidate == 0:
-            decoder.stop(0)
-            decoder.stop(1)
-    assert [len(r.tokens) < 32 for r in decoder.replies] == [True, True, False]
-    assert decoder.replies[2].tokens == whole[2]
-    assert decoder.replies[0].tokens == whole[0][:2] and decoder.replies[0].stopped
+            decoder.stop(job, 0)
+            decoder.stop(job, 1)
+    assert [len(r.tokens) < 32 for r in job.replies] == [True, True, False]
+    assert job.replies[2].tokens == whole[2]
+    assert job.replies[0].tokens == whole[0][:2] and job.replies[0].stopped
 
 
 def test_events_add_up_to_the_replies() -> None:
     model, prompt = make_model(10), prompt_of(7)
-    decoder = BlockDecoder(model, prompt, DecodeOptions(30), [1, 2, 3], [0.0, 1.0, 1.0])
+    decoder, job = submit(model, prompt, 30, [0.0, 1.0, 1.0], seed=1)
     seen: dict[int, list[int]] = {0: [], 1: [], 2: []}
     ended = []
-    for event in decoder.run():
+    for event in run(decoder):
         seen[event.candidate] += event.tokens
         assert len(event.tokens) <= 4 and event.candidate not in ended
         ended += [event.candidate] * event.finished
-    assert [seen[i] for i in range(3)] == [r.tokens for r in decoder.replies]
+    assert [seen[i] for i in range(3)] == [r.tokens for r in job.replies]
     assert sorted(ended) == [0, 1, 2]
 
 
@@ -275,19 +302,103 @@ def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
 
 
 def test_noise_is_uniform_and_counter_based() -> None:
-    import numpy as np
-
-    seeds, positions, steps = np.arange(40), np.tile(np.arange(50), (40, 1)), np.arange(40) % 4
+    seeds, positions, steps = torch.arange(40), torch.arange(50).expand(40, -1), torch.arange(40) % 4
     noise = counter_noise(seeds, positions, steps)
     assert noise.min() >= 0 and noise.max() < 1 and abs(noise.mean() - 0.5) < 0.02
-    assert len(np.unique(noise)) == noise.size
+    assert len(noise.unique()) == noise.numel()
+    assert noise[7, 9].item() == slow_noise(7, 9, 3)
     assert counter_noise(seeds[7:8], positions[7:8, 3:5], steps[7:8]).tolist() == noise[7:8, 3:5].tolist()
 
 
 def test_nan_logits_are_said() -> None:
-    from dice_engine.decode.blocks import DecodeError
-
     model = make_model()
     model.lm_head.weight.fill_(math.nan)
     with pytest.raises(DecodeError, match="not-a-number"):
         model.generate([3, 4, 5], 8)
+
+
+def mixed_requests(model: SdarModel) -> list[DecodeRequest]:
+    """Different lengths, numbers of candidates, strategies and temperatures; two that begin alike."""
+    long = prompt_of(150, seed=9)
+    options = [
+        DecodeOptions(33, "low_confidence_static", steps=2),
+        DecodeOptions(20, "sequential"),
+        DecodeOptions(40, "low_confidence_dynamic", threshold=0.3),
+        DecodeOptions(25, "entropy_bounded", gamma=1.5, top_k=9),
+        DecodeOptions(30, "low_confidence_dynamic", threshold=0.2, top_p=0.8),
+        DecodeOptions(9, steps=1),
+    ]
+    prompts = [prompt_of(3), long, [*long[:140], *prompt_of(8)], prompt_of(66), prompt_of(64, seed=3), long]
+    temperatures = [[0.0, 1.0], [0.0], [0.0, 0.7, 1.3], [1.0, 1.0], [0.0, 0.9, 0.9], [1.0]]
+    return [
+        DecodeRequest(prompt, option, range(i, i + len(t)), t)
+        for i, (prompt, option, t) in enumerate(zip(prompts, options, temperatures, strict=True))
+    ]
+
+
+def decode_together(
+    model: SdarModel, requests: list[DecodeRequest], late: int = 0, **decoder_options: Any
+) -> list[list[tuple[list[int], list[int], bool]]]:
+    """Replies (tokens, step map, stopped) of one decoder; the last ``late`` requests come during the first passes."""
+    decoder = BatchDecoder(model, **{"pages": 64, **decoder_options})
+    early = len(requests) - late
+    jobs = [decoder.submit(request) for request in requests[:early]]
+    for request in requests[early:]:
+        decoder.step()
+        jobs.append(decoder.submit(request))
+    list(run(decoder))
+    assert decoder.pool.available == decoder.pool.count - 1, "pages were lost"
+    return [[(r.tokens, r.step_map, r.stopped) for r in job.replies] for job in jobs]
+
+
+@pytest.mark.parametrize("block", [1, 3, 4, 16])
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize(("late", "limits"), [(0, {}), (3, {}), (2, {"max_rows": 3}), (1, {"pages": 6})])
+def test_requests_together_equal_requests_alone(
+    block: int, static: bool, late: int, limits: dict[str, int]
+) -> None:
+    """Shared pages, few rows and few pages, joining and leaving: nothing changes what a request gives."""
+    model = make_model(12)
+    if limits.get("pages") and block != 4:
+        pytest.skip("pages are of another size")
+    requests = mixed_requests(model)
+    alone = [decode_together(model, [request], block_size=block)[0] for request in requests]
+    assert len({len(reply[0]) for replies in alone for reply in replies}) > 4
+    assert decode_together(model, requests, late, block_size=block, static=static, **limits) == alone
+
+
+def test_weights_that_changed_are_not_mixed_with_old_keys() -> None:
+    model, prompt = make_model(13), prompt_of(130)
+    first = model.generate(prompt, 12)
+    other = make_model(14)
+    with torch.no_grad():
+        for mine, its in zip(model.parameters(), other.parameters(), strict=True):
+            mine.copy_(its)
+    assert model.generate(prompt, 12) == other.generate(prompt, 12) != first
+
+
+def test_one_broken_request_leaves_the_others_unharmed() -> None:
+    model, good = make_model(15), prompt_of(70)
+    request = DecodeRequest(good, DecodeOptions(16), [1, 2], [0.0, 1.0])
+    alone = decode_together(model, [request])[0]
+    seen = {*good, *(t for reply in alone for t in reply[0])}
+    damaged = next(t for t in range(2, 61) if t not in seen)
+    model.model.embed_tokens.weight[damaged] = math.nan
+    bad = [*prompt_of(66)[:-1], damaged]
+    decoder = BatchDecoder(model, pages=12)
+    broken = decoder.submit(DecodeRequest(bad, DecodeOptions(16), [1, 2], [0.0, 1.0]))
+    for _ in range(3):  # its pages are used again
+        job = decoder.submit(request)
+        events = []
+        while not decoder.idle:
+            events += decoder.step()
+        failed = [e for e in events if isinstance(e, JobFailed)]
+        assert all(e.job is broken and isinstance(e.error, DecodeError) for e in failed)
+        assert [(r.tokens, r.step_map, r.stopped) for r in job.replies] == alone
+        broken = decoder.submit(DecodeRequest(bad, DecodeOptions(16), [1, 2], [0.0, 1.0]))
+
+
+def test_a_request_that_can_never_fit_is_refused() -> None:
+    decoder = BatchDecoder(make_model(), pages=3)
+    with pytest.raises(ValueError, match="need 5 pages of keys and values, there are 3"):
+        decoder.submit(DecodeRequest(prompt_of(150), DecodeOptions(64), [0], [0.0]))

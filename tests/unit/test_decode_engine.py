@@ -37,6 +37,24 @@ def test_first_is_greedy_the_rest_are_seeded(engine: Engine) -> None:
     assert engine.candidates(REQUEST, n=4, seed=8, max_new_tokens=24)[1].tokens == found[2].tokens
 
 
+def test_many_requests_give_what_each_gives_alone(engine: Engine) -> None:
+    requests = [
+        CoreRequest(REQUEST.kind, "// padding\n" * i + REQUEST.prefix, REQUEST.suffix, REQUEST.reference)
+        for i in range(5)
+    ]
+    heard: list[int] = []
+    many = engine.candidates_many(requests, 3, 5, heard.append, max_new_tokens=30)
+    assert heard == sorted(heard) and heard[-1] == 5
+    for request, found in zip(requests, many, strict=True):
+        alone = engine.candidates(request, 3, 5, max_new_tokens=30)
+        assert [(c.index, c.core, c.step_map, c.complete) for c in found] == [
+            (c.index, c.core, c.step_map, c.complete) for c in alone
+        ]
+    with pytest.raises(PromptError):
+        engine.candidates_many([REQUEST, CoreRequest("kernel_body", "", "", "x[i] = 1;\n" * 400)], 2)
+    assert engine.candidates(REQUEST, 1, max_new_tokens=8)
+
+
 def test_progress_for_each_block_and_cancel(engine: Engine) -> None:
     seen: list[BlockProgress] = []
     found = engine.candidates(REQUEST, n=2, max_new_tokens=32, on_block=seen.append)

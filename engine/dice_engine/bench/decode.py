@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def measure(checkpoint: str | None, device: str, n: int, tokens: int) -> dict[str, Any]:
     """Decode one candidate, then ``n`` together; each once to warm up and once by the clock, prefill included."""
-    from dice_engine.decode.blocks import generate
+    from dice_engine.decode.generation import generate
     from dice_engine.engine import Engine
 
     start = time.perf_counter()

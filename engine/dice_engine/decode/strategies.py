@@ -10,6 +10,8 @@ from torch import Tensor
 
 StrategyName = Literal["sequential", "low_confidence_static", "low_confidence_dynamic", "entropy_bounded"]
 STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
+SEQUENTIAL, STATIC, DYNAMIC, ENTROPY = range(4)
+"""Places in ``STRATEGIES``: how rows of a batch say which is theirs."""
 
 
 @dataclass(frozen=True)
@@ -40,31 +42,51 @@ class DecodeOptions:
                 f"top_k must be >= 0 and top_p in (0, 1], they are {self.top_k} and {self.top_p}"
             )
 
+    @property
+    def number(self) -> int:
+        """The strategy's place in ``STRATEGIES``."""
+        return STRATEGIES.index(self.strategy)
+
 
 def quota(block_size: int, steps: int, step: int) -> int:
     """Tokens to unmask at ``step`` (from 0): block_size div steps, one more in the first (block_size mod steps)."""
     return max(1, block_size // steps + (step < block_size % steps))
 
 
+def steps_needed(block_size: int, steps: int, masks: int) -> int:
+    """Passes until ``masks`` positions of a block are unmasked by quotas alone (sequential and static)."""
+    count = 0
+    while masks > 0:
+        masks -= quota(block_size, steps, count)
+        count += 1
+    return count
+
+
 def choose(
-    options: DecodeOptions, masked: Tensor, confidence: Tensor, entropy: Tensor | None, quotas: Tensor
+    strategy: Tensor,
+    masked: Tensor,
+    confidence: Tensor,
+    entropy: Tensor | None,
+    quotas: Tensor,
+    threshold: Tensor,
+    gamma: Tensor,
 ) -> Tensor:
     """Which masked positions become tokens now: bool ``[rows, B]``, a subset of ``masked``, never empty for a row
     that has a mask.
 
-    ``confidence`` and ``entropy`` are ``[rows, B]``, ``quotas`` int ``[rows]``. Ties go to the leftmost position.
+    ``confidence`` and ``entropy`` are ``[rows, B]``, the rest ``[rows]``. Ties go to the leftmost position. ``entropy``
+    may be None where no row's strategy is entropy-bounded.
     """
-    if options.strategy == "sequential":
-        return masked & (masked.cumsum(1) <= quotas[:, None])
-    if options.strategy == "entropy_bounded":
-        assert entropy is not None
-        values, order = entropy.masked_fill(~masked, torch.inf).sort(dim=1, stable=True)
-        keep = values.cumsum(1) < options.gamma
-        keep[:, 0] = True
-        return torch.zeros_like(masked).scatter_(1, order, keep) & masked
+    leftmost = masked & (masked.cumsum(1) <= quotas[:, None])
     order = confidence.masked_fill(~masked, -1.0).argsort(dim=1, descending=True, stable=True)
     top = masked & (order.argsort(dim=1) < quotas[:, None])
-    if options.strategy == "low_confidence_static":
-        return top
-    sure = masked & (confidence > options.threshold)
-    return torch.where(sure.sum(1, keepdim=True) >= quotas[:, None], sure, top)
+    sure = masked & (confidence > threshold[:, None])
+    many = (strategy == DYNAMIC) & (sure.sum(1) >= quotas)
+    chosen = torch.where((strategy == SEQUENTIAL)[:, None], leftmost, torch.where(many[:, None], sure, top))
+    if entropy is None:
+        return chosen
+    values, order = entropy.masked_fill(~masked, torch.inf).sort(dim=1, stable=True)
+    keep = values.cumsum(1) < gamma[:, None]
+    keep[:, 0] = True
+    bounded = torch.zeros_like(masked).scatter_(1, order, keep) & masked
+    return torch.where((strategy == ENTROPY)[:, None], bounded, chosen)

@@ -18,7 +18,8 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from dice_engine.model.config import SdarConfig
 
 if TYPE_CHECKING:
-    from dice_engine.decode.blocks import Generation
+    from dice_engine.decode.batch import BatchDecoder
+    from dice_engine.decode.generation import Generation
 
 Attend: TypeAlias = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """``attend(layer, q, k, v) -> out``: q and out are ``[batch, heads, n, head_dim]``, k and v have ``kv_heads`` heads.
@@ -144,6 +145,8 @@ class SdarModel(nn.Module):
         self.config = config
         self.model = Backbone(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.decoders: dict[int, BatchDecoder] = {}
+        """By block size: see ``dice_engine.decode.generation.decoder_of``."""
         self.tie_weights()
 
     def tie_weights(self) -> None:
@@ -210,7 +213,8 @@ class SdarModel(nn.Module):
     def generate(
         self, input_ids: Sequence[int] | Tensor, max_new_tokens: int = 256, **options: Any
     ) -> Generation:
-        """Decode replies to one prompt; the arguments are those of :func:`dice_engine.decode.blocks.generate`."""
-        from dice_engine.decode.blocks import generate  # decoding uses the network, not the other way round
+        """Decode replies to one prompt; the arguments are those of :func:`dice_engine.decode.generation.generate`."""
+        # Decoding uses the network, not the other way round.
+        from dice_engine.decode.generation import generate
 
         return generate(self, input_ids, max_new_tokens, **options)

@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     infill.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     infill.add_argument("--limit", type=int, help="only the first LIMIT rows")
     infill.add_argument("--seed", type=int, default=0)
-    infill.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="verifying processes")
+    infill.add_argument("--workers", type=int, default=cores(), help="verifying processes (one a core)")
     infill.add_argument("--out", type=Path, help="write every candidate and verdict here, as JSONL")
     infill.add_argument("--json", action="store_true", help="print the scores as JSON")
     args = parser.parse_args(argv)
@@ -57,6 +57,11 @@ def _infill(args: argparse.Namespace) -> int:
         return 2
     print(json.dumps(summary, indent=2) if args.json else table(summary))
     return 0
+
+
+def cores() -> int:
+    """Cores that this process may use: in a container fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def resolve_device(device: DeviceName) -> DeviceName:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dice_engine.verify.verdict import CORRECT, Verdict
 
-from dice_training.cuke.verify import verify_row
 from dice_training.data import read_rows, request_of
+from dice_training.judging import Case, JudgePool
 
 if TYPE_CHECKING:
     from dice_engine.verify.session import DeviceName
@@ -60,9 +57,11 @@ def evaluate(
     """Decode ``n`` candidates for each test row of ``file`` and verify them on ``device`` (``cpu`` or ``cuda``)."""
     rows = list(read_rows(file, "test"))[:limit]
     start = time.monotonic()
-    decoded = decode(rows, checkpoint, device, n, seed, report)
-    decode_seconds = time.monotonic() - start
-    judged = judge(decoded, device, workers, report)
+    # The workers start while the engine decodes.
+    with JudgePool(device, workers) as pool:
+        decoded = decode(rows, checkpoint, device, n, seed, report)
+        decode_seconds = time.monotonic() - start
+        judged = judge(decoded, pool, report)
     summary = summarise(judged, n)
     summary["decode_seconds"] = round(decode_seconds, 1)
     summary["verify_seconds"] = round(time.monotonic() - start - decode_seconds, 1)
@@ -82,41 +81,27 @@ def decode(
     from dice_engine.engine import Engine
 
     engine = Engine.load(checkpoint, device=device)
-    decoded = []
-    for number, row in enumerate(rows, 1):
-        candidates = engine.candidates(request_of(row), n=n, seed=seed)
-        decoded.append(Judged(row, [candidate.core for candidate in candidates]))
-        if number % 25 == 0 or number == len(rows):
-            report(f"decoded {number}/{len(rows)}")
+    every = 25
+    told = 0
+
+    def on_done(count: int) -> None:
+        nonlocal told
+        if count // every > told // every or count == len(rows):
+            report(f"decoded {count}/{len(rows)}")
+        told = count
+
+    found = engine.candidates_many([request_of(row) for row in rows], n, seed, on_done)
+    return [Judged(row, [c.core for c in candidates]) for row, candidates in zip(rows, found, strict=True)]
+
+
+def judge(decoded: list[Judged], pool: JudgePool, report: Report) -> list[Judged]:
+    """Verify every distinct candidate of every row once."""
+    cases = [Case(item.row, item.cores) for item in decoded]
+    for number, (index, judgements) in enumerate(pool.judge(cases), 1):
+        decoded[index].verdicts = [judgement.verdict for judgement in judgements]
+        if number % 25 == 0 or number == len(decoded):
+            report(f"judged {number}/{len(decoded)}")
     return decoded
-
-
-def judge(decoded: list[Judged], device: DeviceName, workers: int, report: Report) -> list[Judged]:
-    """Verify every distinct candidate of every row once, over ``workers`` processes."""
-    # Forks of a process whose torch has threads hang, so the workers start anew.
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        results = pool.map(_verdicts, decoded, repeat(device), chunksize=1)
-        for number, (item, verdicts) in enumerate(zip(decoded, results, strict=True), 1):
-            item.verdicts = verdicts
-            if number % 25 == 0 or number == len(decoded):
-                report(f"judged {number}/{len(decoded)}")
-    return decoded
-
-
-_session: Any = None
-
-
-def _verdicts(item: Judged, device: DeviceName) -> list[Verdict]:
-    from dice_engine.verify.session import VerifySession
-
-    global _session
-    if _session is None:
-        _session = VerifySession(device).__enter__()
-    known: dict[str, Verdict] = {}
-    for core in item.cores:
-        if core not in known:
-            known[core] = verify_row(_session, item.row, core)
-    return [known[core] for core in item.cores]
 
 
 def summarise(judged: Iterable[Judged], n: int) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+"""One pass: network, drawing and unmasking for all rows of a batch; on a GPU replayed as a CUDA graph."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dice_engine.decode.paged import Grid, grid_attention
+from dice_engine.decode.pages import TRASH, PagePool
+from dice_engine.decode.rows import Rows
+from dice_engine.decode.sampling import Needs
+from dice_engine.model.network import SdarModel
+
+
+class Shape(NamedTuple):
+    """All that makes two passes the same program."""
+
+    rows: int
+    fold: bool
+    """With the block before the masked one, for rows whose keys and values of it are not stored yet."""
+    pages: int
+    """Pages of the longest row."""
+    needs: Needs
+
+
+class Passes:
+    """Runs passes over ``rows`` and ``table`` (int64 ``[rows, pages]``, the pages of each row in order).
+
+    ``static``: every cell goes through the network, so a shape is always the same program; on a GPU it is captured
+    when it is first met and replayed from then on. Otherwise only the cells that hold a token are computed.
+    """
+
+    def __init__(self, model: SdarModel, pool: PagePool, rows: Rows, table: Tensor, static: bool) -> None:
+        self.model, self.pool, self.rows, self.table, self.static = model, pool, rows, table, static
+        self._graphs: dict[Shape, torch.cuda.CUDAGraph] = {}
+        self._memory = torch.cuda.graph_pool_handle() if static and rows.device.type == "cuda" else None
+
+    @torch.inference_mode()
+    def run(self, shape: Shape) -> None:
+        if self._memory is None:
+            self._body(shape)
+            return
+        graph = self._graphs.get(shape)
+        if graph is None:
+            graph = self._graphs[shape] = self._capture(shape)
+        graph.replay()
+
+    def _capture(self, shape: Shape) -> torch.cuda.CUDAGraph:
+        # Libraries set themselves up on a first run, which must not be captured and whose step must not count.
+        state = [part.clone() for part in (self.rows.whole, self.rows.real)]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self._body(shape)
+        torch.cuda.current_stream().wait_stream(side)
+        for part, saved in zip((self.rows.whole, self.rows.real), state, strict=True):
+            part.copy_(saved)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._memory):
+            self._body(shape)
+        return graph
+
+    def _body(self, shape: Shape) -> None:
+        rows, size = self.rows.first(shape.rows), self.rows.size
+        table = self.table[: shape.rows, : shape.pages]
+        place = torch.arange(-size if shape.fold else 0, size, device=rows.device)
+        positions = rows.start[:, None] + place
+        ids = torch.cat((rows.before, rows.block), 1) if shape.fold else rows.block
+        used = rows.active.bool()[:, None] & (rows.fresh.bool()[:, None] | (place >= 0))
+        visible = (positions.div(size, rounding_mode="floor") + 1) * size
+        positions = positions.clamp_min(0)
+        trash = TRASH * self.pool.size + (place + size) % self.pool.size
+        slots = torch.where(used, self.pool.slots(table, positions), trash)
+        tokens = None
+        if not self.static:
+            cells = used.flatten().nonzero()[:, 0]
+            token_of_cell = (used.flatten().cumsum(0) - 1).clamp_min(0)
+            tokens = (cells, token_of_cell)
+            ids, positions = ids.flatten()[cells][None], positions.flatten()[cells][None]
+            slots = slots.flatten()[cells]
+        grid = Grid(table, slots.flatten(), visible.clamp_min(1), tokens)
+        hidden = self.model.model(ids, positions, grid_attention(self.pool, grid))
+        if tokens is not None:
+            hidden = hidden[0, tokens[1]].view(shape.rows, place.shape[0], -1)
+        rows.unmask(self.model.head(hidden[:, -size:]), shape.needs)
