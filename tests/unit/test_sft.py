@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,20 +13,23 @@ import pytest
 import torch
 from dice_engine.model.config import SdarConfig
 from dice_engine.model.network import SdarModel
+from dice_training.feed import Inputs, Place, noised, take
 from dice_training.objective import Batch, Corrupted
-from dice_training.packing import Rows, Sample, make_sample, pack
+from dice_training.packing import Sample, make_sample, pack
 from dice_training.recipe import RecipeError, SftRecipe, load_sft_recipe
-from dice_training.sft import Trainer, save_tokenizer_copy, schedule
+from dice_training.sft import save_tokenizer_copy
+from dice_training.train_cli import main
+from dice_training.trainer import Trainer, schedule
 
 END = 0
 
 
-def tiny_model(seed: int = 0) -> SdarModel:
+def tiny_model(seed: int = 0, layers: int = 2) -> SdarModel:
     config = SdarConfig(
         vocab_size=24,
         hidden_size=32,
         intermediate_size=64,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=2,
         num_key_value_heads=1,
         head_dim=16,
@@ -65,27 +71,32 @@ def test_training_learns_to_copy(tmp_path: Path, optimizer: str) -> None:
     assert after < before / 2
 
 
-@pytest.mark.parametrize("accumulate", [2, 4])
-def test_the_gradient_does_not_depend_on_accumulation(
-    tmp_path: Path, accumulate: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("cut", [1, 2, 4])
+@pytest.mark.parametrize("length", [48, 64, 128])
+def test_the_gradient_depends_on_neither_accumulation_nor_packing(
+    tmp_path: Path, cut: int, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hide_all(batch: Batch, **_: object) -> Corrupted:
         # Random draws differ between one big batch and several small ones; without them, everything is equal.
         return Corrupted(torch.where(batch.answer, 1, batch.ids), batch.answer.clone(), batch.answer.float())
 
-    monkeypatch.setattr("dice_training.sft.corrupt", hide_all)
-    rows = pack(copies(60), 64, 4)
-    size = len(rows) // accumulate
-    rows = Rows(*(array[: size * accumulate] for array in vars(rows).values()))
+    monkeypatch.setattr("dice_training.feed.corrupt", hide_all)
+    samples = copies(60)
 
-    def gradient(batch_rows: int) -> torch.Tensor:
-        trainer = Trainer(recipe(tmp_path, batch_rows=batch_rows), tiny_model(), lambda line: None, tmp_path)
-        for start in range(0, len(rows), batch_rows):
-            part = Rows(*(array[start : start + batch_rows] for array in vars(rows).values()))
-            trainer._loss(part, int(rows.answer.sum())).backward()
+    def gradient(length: int, cut: int) -> torch.Tensor:
+        rows = pack(samples, length, 4)
+        trainer = Trainer(recipe(tmp_path, row_length=length), tiny_model(), print, tmp_path)
+        size = -(-len(rows) // cut)
+        parts = [
+            noised(take(rows, np.arange(start, min(start + size, len(rows)))), trainer.noise, (0,))
+            for start in range(0, len(rows), size)
+        ]
+        answers = sum(part.answers for part in parts)
+        for part in parts:
+            (trainer.forward.loss_sum(part) / answers).backward()
         return torch.cat([p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None])
 
-    assert torch.allclose(gradient(len(rows)), gradient(size), atol=1e-6)
+    assert torch.allclose(gradient(64, 1), gradient(length, cut), atol=1e-6)
 
 
 def test_schedule_rises_stays_and_falls() -> None:
@@ -109,3 +120,100 @@ def test_recipe_errors_name_the_key(tmp_path: Path) -> None:
 def test_a_missing_tokenizer_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"no readable tokenizer\.json there"):
         save_tokenizer_copy(tmp_path / "none", tmp_path / "out")
+
+
+def states(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {**{f"w {n}": p.detach() for n, p in trainer.weights.items()}, **trainer.average}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
+    """Stopped in the second epoch (it has 5 steps) and resumed by another process's worth of fresh objects."""
+    plan = recipe(tmp_path, optimizer=optimizer, steps=12, accumulate=2)
+    samples = copies(200)
+
+    def trained(folder: Path, stops: list[int]) -> dict[str, torch.Tensor]:
+        for number, stop in enumerate([*stops, plan.steps]):
+            trainer = Trainer(plan, tiny_model(), lambda line: None, folder)
+            if number:
+                trainer.resume()
+            stop_at(trainer, stop)
+            trainer.run(samples, [])
+        assert trainer.progress.step == plan.steps
+        return states(trainer)
+
+    whole, cut = trained(tmp_path / "whole", []), trained(tmp_path / "cut", [3, 8])
+    assert all(torch.equal(whole[name], cut[name]) for name in whole)
+
+
+def stop_at(trainer: Trainer, step: int) -> None:
+    """A signal that arrives while step number ``step`` - 1 is in progress."""
+    original = trainer.step
+
+    def watched(parts: list[Inputs], rate: float) -> torch.Tensor:
+        if trainer.progress.step + 1 == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(parts, rate)
+
+    trainer.step = watched  # type: ignore[method-assign]
+
+
+def test_another_data_file_is_read_from_its_start_with_the_same_optimizer(tmp_path: Path) -> None:
+    plan = recipe(tmp_path, steps=6)
+    first = Trainer(plan, tiny_model(), lambda line: None, tmp_path)
+    stop_at(first, 3)
+    first.run(copies(60), [])
+    lines: list[str] = []
+    second = Trainer(plan, tiny_model(1), lines.append, tmp_path)
+    second.resume()
+    before = {n: t.clone() for n, t in states(second).items()}
+    assert all(torch.equal(before[n], t) for n, t in states(first).items())
+    second.run(copies(90), [])
+    assert second.progress.step == 6 and second.progress.place == Place(0, 3)
+    assert any("the data differs" in line for line in lines)
+
+
+def test_a_part_of_a_run_stops_in_time_and_does_not_decay(tmp_path: Path) -> None:
+    """One command of a run planned for an hour: its rate stays at the peak."""
+    plan = recipe(tmp_path, steps=1_000_000, max_minutes=60.0, warmup=0.0)
+    trainer = Trainer(plan, tiny_model(), lambda line: None, tmp_path)
+    rates: list[float] = []
+    original = trainer.step
+    trainer.step = lambda parts, rate: (rates.append(rate), original(parts, rate))[1]  # type: ignore[method-assign]
+    trainer.run(copies(60), [], stop_after=0.01)
+    assert len(rates) > 2 and set(rates) == {1.0}
+    assert 0 < trainer.progress.seconds < 5
+
+
+@pytest.mark.parametrize("content", [None, b"no tensors"])
+def test_a_state_that_cannot_be_read_is_one_clear_error(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "state.safetensors").write_bytes(content)
+    with pytest.raises(RecipeError, match=r"state\.safetensors: (nothing to resume|not the state of a run)"):
+        Trainer(recipe(tmp_path), tiny_model(), print, tmp_path).resume()
+
+
+def test_the_state_of_another_model_is_refused(tmp_path: Path) -> None:
+    trainer = Trainer(recipe(tmp_path), tiny_model(), lambda line: None, tmp_path)
+    trainer._save()
+    with pytest.raises(RecipeError, match="another model"):
+        Trainer(recipe(tmp_path), tiny_model(layers=3), print, tmp_path).resume()
+
+
+def test_the_command_stops_in_time_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [json.loads(line) for line in Path("tests/data/handmade.jsonl").read_text().splitlines()]
+    data = tmp_path / "data.jsonl"
+    data.write_text("\n".join(json.dumps({**row, "split": "train"}) for row in rows))
+    plan = tmp_path / "tiny.toml"
+    plan.write_text(
+        f'data = "{data}"\noutput = "{tmp_path / "out"}"\nsteps = 3\nrow_length = 4096\nbatch_rows = 1\n'
+        "[shape]\nlayers = 1\nhidden = 16\nintermediate = 16\nheads = 1\nkv_heads = 1\nhead_dim = 16\nvocab = 400\n"
+    )
+    assert main(["sft", str(plan), "--stop-after", "0"]) == 0
+    assert "state saved at step 1" in capsys.readouterr().err
+    tokenizer = (tmp_path / "out/tokenizer.json").read_bytes()
+    assert main(["sft", str(plan), "--resume"]) == 0
+    out = capsys.readouterr()
+    assert "resumed at step 1" in out.err and "state saved at step 3" in out.err
+    assert out.out.strip() == str(tmp_path / "out")
+    assert (tmp_path / "out/tokenizer.json").read_bytes() == tokenizer

@@ -12,6 +12,13 @@ def main(argv: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     sft = commands.add_parser("sft", help="supervised fine-tuning by the block-diffusion objective")
     sft.add_argument("recipe", type=Path, help="a TOML recipe, see training/recipes")
+    sft.add_argument("--resume", action="store_true", help="go on from the state in the output folder")
+    sft.add_argument(
+        "--stop-after",
+        type=float,
+        metavar="MINUTES",
+        help="end this command then, its state saved; the schedule stays that of the whole run",
+    )
     args = parser.parse_args(argv)
 
     from dice_engine.model.config import CheckpointError
@@ -20,13 +27,17 @@ def main(argv: list[str]) -> int:
     from dice_training.recipe import RecipeError, load_sft_recipe
     from dice_training.sft import train
 
+    def report(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
     try:
-        folder = train(load_sft_recipe(args.recipe), lambda line: print(line, file=sys.stderr, flush=True))
+        recipe = load_sft_recipe(args.recipe)
+        folder = train(recipe, report, resume=args.resume, stop_after=args.stop_after)
     except (RecipeError, DataError, CheckpointError) as error:
         print(f"dice train: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("dice train: stopped, nothing was saved", file=sys.stderr)
+        print("dice train: stopped; --resume goes on from the last state saved", file=sys.stderr)
         return 1
     print(folder)
     return 0

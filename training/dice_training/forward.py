@@ -1,0 +1,85 @@
+"""The objective's forward pass. On a GPU it is compiled in two small regions: one layer, which serves all layers, and
+the head with the loss over a fixed number of hidden tokens.
+
+Compiling one layer takes a fraction of the time of compiling the whole network, and nothing here has a shape that
+depends on the data, nor waits for the GPU.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from dice_engine.model.network import RMSNorm, SdarModel, masked_attention, rotary_table
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention.flex_attention import BlockMask
+
+from dice_training.feed import Inputs
+from dice_training.masks import Codes, block_mask, dense_mask, mask_mod
+from dice_training.objective import diffusion_loss
+
+LOGITS = 1 << 24
+"""About how many logits are made at a time: 4,096 tokens of a vocabulary of 4,096."""
+
+
+class Forward:
+    """``loss_sum(inputs)`` of ``model``: the sum over hidden tokens of cross-entropy / p."""
+
+    def __init__(self, model: SdarModel, block_size: int, shape: tuple[int, int], compiled: bool) -> None:
+        self.model, self.block_size, self.compiled = model, block_size, compiled
+        self.chunk = max(256, min(4096, LOGITS // model.config.vocab_size))
+        # One set of buffers for every batch: the mask's rule closes over them, so nothing is compiled twice.
+        self.codes = Codes(*(torch.zeros(shape, dtype=torch.int32, device=model.device) for _ in range(3)))
+        self.rule = mask_mod(self.codes)
+        self.template = copy.deepcopy(model.model.layers[0]).to("meta")
+        self.layers = [dict(layer.named_parameters()) for layer in model.model.layers]
+        self.layer = torch.compile(_layer) if compiled else _layer
+        self.head = torch.compile(_head) if compiled else _head
+
+    def loss_sum(self, inputs: Inputs) -> Tensor:
+        """``inputs`` must be on the model's device."""
+        backbone = self.model.model
+        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self.compiled):
+            mask = self._mask(inputs.codes)
+            cos, sin = rotary_table(inputs.position, backbone.head_dim, backbone.rope_theta)
+            x = backbone.embed_tokens(inputs.ids)
+            for parameters in self.layers:
+                x = self.layer(self.template, parameters, x, cos, sin, mask)
+            return self._head_sum(x, inputs)
+
+    def _mask(self, rows: Codes) -> Tensor | BlockMask:
+        if not self.compiled:
+            return dense_mask(rows)
+        for buffer, values in zip(vars(self.codes).values(), vars(rows).values(), strict=True):
+            buffer.copy_(values)
+        return block_mask(self.codes, self.block_size, self.rule)
+
+    def _head_sum(self, x: Tensor, inputs: Inputs) -> Tensor:
+        """Hidden tokens only, ``chunk`` at a time; compiled, the last chunk is filled up with tokens of weight zero."""
+        place, target, weight = inputs.place, inputs.target, inputs.weight
+        if self.compiled:
+            missing = -len(place) % self.chunk
+            place, target, weight = (F.pad(values, (0, missing)) for values in (place, target, weight))
+        picked = x.flatten(0, 1).index_select(0, place)
+        parts = zip(picked.split(self.chunk), target.split(self.chunk), weight.split(self.chunk), strict=True)
+        sums = [self.head(self.model.model.norm, self.model.lm_head, *part) for part in parts]
+        return torch.stack(sums).sum()
+
+
+def _layer(
+    layer: nn.Module,
+    parameters: Mapping[str, Tensor],
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    mask: Tensor | BlockMask,
+) -> Tensor:
+    """``layer`` with other ``parameters``: to the compiler, all layers differ in their tensors only."""
+    return functional_call(layer, dict(parameters), (x, (cos, sin), masked_attention(mask)))
+
+
+def _head(norm: RMSNorm, head: nn.Linear, x: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    return diffusion_loss(head(norm(x)), target, weight, 1)
