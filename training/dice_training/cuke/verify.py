@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 from collections import deque
@@ -9,9 +10,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import islice
 from multiprocessing.util import Finalize
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dice_engine.verify.verdict import CORRECT, Verdict
+
+if TYPE_CHECKING:
+    from multiprocessing.sharedctypes import Synchronized
 
 Row = dict[str, Any]
 Make = Callable[[int], Row]
@@ -81,7 +85,8 @@ def verified(
     starts = iter(indices[i : i + _CHUNK] for i in range(0, len(indices), _CHUNK))
     threads = max(1, (os.cpu_count() or 1) // workers)
     running: deque[Future[list[Row]]] = deque()
-    with ProcessPoolExecutor(workers, initializer=_open, initargs=(device, threads)) as pool:
+    opened = multiprocessing.Value("i", 0)
+    with ProcessPoolExecutor(workers, initializer=_open, initargs=(device, threads, opened)) as pool:
         try:
             running.extend(pool.submit(_check, make, chunk) for chunk in islice(starts, workers * _AHEAD))
             while running:
@@ -98,13 +103,28 @@ def verified(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _open(device: str, threads: int) -> None:
+def use_gpu(worker: int) -> None:
+    """Leave this process one of the GPUs that it sees, in turn. To be called before CUDA is initialised."""
+    import torch
+
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = named.split(",") if named else [str(index) for index in range(torch.cuda.device_count())]
+    if len(gpus) > 1:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[worker % len(gpus)]
+
+
+def _open(device: str, threads: int, opened: Synchronized[int]) -> None:
     import torch
     from dice_engine.verify.session import VerifySession
 
     global _session
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops us
     torch.set_num_threads(threads)
+    with opened.get_lock():
+        worker = opened.value
+        opened.value += 1
+    if device != "cpu":
+        use_gpu(worker)
     _session = VerifySession(
         device,  # type: ignore[arg-type]
         isolation="warm",
