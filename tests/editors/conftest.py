@@ -1,0 +1,112 @@
+"""A user's machine for editor tests: a workspace, a home, the scripted engine on the real socket, the real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from samples import FILES
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+CLIENTS = ROOT / ".editors"
+"""Where ``make test-editors`` installs the clients."""
+SHOTS = ROOT / "docs" / "images"
+
+
+class Place:
+    """Everything one scenario needs but the editor."""
+
+    def __init__(self, folder: Path, runtime: Path) -> None:
+        self.folder = folder
+        self.runtime = runtime
+        self.workspace = folder / "workspace"
+        self.workspace.mkdir()
+        (self.workspace / ".git").mkdir()
+        for name, text in FILES.items():
+            (self.workspace / name).write_bytes(text.encode())
+        self.engine_folder = folder / "engine"
+        self.engine_folder.mkdir()
+        home = folder / "home"
+        home.mkdir()
+        self.environment = {
+            "HOME": str(home),
+            "XDG_RUNTIME_DIR": str(runtime),
+            "DICE_RUNTIME_DIR": str(runtime),
+            "DICE_TEST_ENGINE": str(self.engine_folder),
+            "OMP_NUM_THREADS": "1",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            **{f"XDG_{name}_HOME": str(home / name.lower()) for name in ("DATA", "CONFIG", "STATE", "CACHE")},
+        }
+        self.engine: subprocess.Popen[bytes] | None = None
+
+    def start_engine(self) -> None:
+        (self.engine_folder / "ready").unlink(missing_ok=True)
+        command = [sys.executable, str(HERE / "scripted.py"), str(self.engine_folder)]
+        self.engine = subprocess.Popen(command, env={**os.environ, **self.environment})
+        deadline = time.monotonic() + 30
+        while not (self.engine_folder / "ready").exists():
+            assert time.monotonic() < deadline and self.engine.poll() is None
+            time.sleep(0.02)
+
+    def hold(self) -> None:
+        (self.engine_folder / "hold").touch()
+
+    def release(self) -> None:
+        (self.engine_folder / "hold").unlink()
+
+    def kill_engine(self) -> None:
+        if self.engine is not None:
+            self.engine.kill()
+            self.engine.wait()
+
+    def requests(self, kind: str) -> list[dict[str, Any]]:
+        log = self.engine_folder / "requests.jsonl"
+        lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+        return [one for one in map(json.loads, lines) if one["type"] == kind]
+
+    def close(self) -> None:
+        self.kill_engine()
+        end_real_engine(self.environment)
+
+
+def end_real_engine(environment: dict[str, str]) -> None:
+    """End an engine that a server of this test has started by itself."""
+    program = (
+        "import asyncio\nfrom dice_engine.client import EngineClient\n"
+        "async def end():\n    client = await EngineClient.connect(start=False)\n    print(client.pid)\n"
+        "asyncio.run(end())"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, timeout=60, capture_output=True, text=True
+    )
+    if done.returncode == 0:
+        os.kill(int(done.stdout), signal.SIGTERM)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A place whose runtime folder has a short path: socket addresses end at 100 bytes."""
+    with tempfile.TemporaryDirectory(prefix="dice-") as runtime:
+        one = Place(tmp_path, Path(runtime))
+        one.start_engine()
+        yield one
+        one.close()
+
+
+def needs(program: Path | str) -> str:
+    """The path of a client's program; without it the test fails: ``make test-editors`` installs it."""
+    found = shutil.which(str(program))
+    assert found, f"{program} is not installed: make test-editors"
+    return found

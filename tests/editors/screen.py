@@ -1,0 +1,63 @@
+"""A terminal for editors that need one: tmux of 124 columns, whose picture becomes an SVG."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+COLUMNS, LINES = 124, 32
+
+
+class Screen:
+    """One tmux server of its own, ended by ``close``."""
+
+    def __init__(self, folder: Path, command: list[str], environment: dict[str, str], cwd: Path) -> None:
+        self._tmux = ["tmux", "-f", os.devnull, "-S", str(folder / f"tmux-{len(list(folder.glob('tmux*')))}")]
+        size = ["-x", str(COLUMNS), "-y", str(LINES)]
+        given = {
+            **os.environ,
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            "LC_ALL": "C.UTF-8",
+            **environment,
+        }
+        given.pop("TMUX", None)
+        start = [
+            *self._tmux,
+            "-u",
+            "new-session",
+            "-d",
+            "-s",
+            "editor",
+            *size,
+            "-c",
+            str(cwd),
+            "--",
+            *command,
+        ]
+        subprocess.run(start, env=given, check=True, timeout=20)
+        subprocess.run([*self._tmux, "set", "-g", "status", "off"], check=True, timeout=20)
+
+    def text(self, colours: bool = False) -> str:
+        extra = ["-e"] if colours else []
+        command = [*self._tmux, "capture-pane", "-p", *extra, "-t", "editor"]
+        return subprocess.run(command, check=True, timeout=20, capture_output=True, text=True).stdout
+
+    def keys(self, *keys: str) -> None:
+        subprocess.run([*self._tmux, "send-keys", "-t", "editor", *keys], check=True, timeout=20)
+
+    def save(self, path: Path, title: str) -> None:
+        """The picture of the terminal as an SVG."""
+        console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+        for line in self.text(colours=True).split("\n")[:LINES]:
+            console.print(Text.from_ansi(line), overflow="crop", no_wrap=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        console.save_svg(str(path), title=title)
+
+    def close(self) -> None:
+        subprocess.run([*self._tmux, "kill-server"], timeout=20, capture_output=True)

@@ -1,0 +1,301 @@
+"""The scenarios in Neovim 0.11: the plugin of ``editors/neovim`` in a real terminal, keys typed, the real server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import CLIENTS, ROOT, SHOTS, Place, needs
+from nvim_rpc import Nvim, until
+from samples import EMOJI_CRLF, FAST, IN_PYTHON, SAXPY
+from screen import Screen
+
+PLUGIN = ROOT / "editors" / "neovim"
+NVIM = CLIENTS / "python" / "bin" / "nvim"
+START = """
+vim.opt.rtp:prepend('{plugin}')
+vim.o.swapfile, vim.o.cmdheight, vim.o.more, vim.o.updatetime = false, 2, false, 100
+vim.o.shortmess = vim.o.shortmess .. 'F'
+notes = {{}}
+vim.notify = function(text) table.insert(notes, text) end
+vim.o.statusline = "%f %m %= %{{%v:lua.require'dice'.statusline()%}}"
+require('dice').setup({{ settings = {settings} }})
+"""
+LENSES = """vim.iter(vim.lsp.codelens.get(0)):map(function(l) return l.command.title end):join('|')"""
+REWRITTEN = SAXPY[: SAXPY.index("{") + 1] + FAST + SAXPY[SAXPY.index("}\n\nvoid") :]
+
+
+class Editor:
+    """Neovim on one file of the place's workspace."""
+
+    def __init__(
+        self, place: Place, file: str, settings: str = "{ trusted = true }", start: str = START
+    ) -> None:
+        self.place = place
+        init = place.folder / "init.lua"
+        init.write_text(start.format(plugin=PLUGIN, settings=settings), encoding="utf-8")
+        self.address = place.runtime / f"nvim-{len(list(place.runtime.glob('nvim*')))}"
+        command = [needs(NVIM), "-u", str(init), "-i", "NONE", "--listen", str(self.address), file]
+        self.screen = Screen(place.runtime, command, place.environment, place.workspace)
+        self.nvim = Nvim(self.address)
+        self.nvim.until(
+            "#vim.lsp.get_clients({ name = 'dice', bufnr = 0 }) > 0 and vim.lsp.get_clients()[1].initialized"
+        )
+
+    def lens(self, title: str) -> None:
+        self.until(f"({LENSES}):find({title!r}, 1, true)")
+
+    def until(self, code: str) -> Any:
+        """Wait for a Lua expression; a failure shows the screen."""
+        try:
+            return self.nvim.until(code)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.screen.text()}") from None
+
+    def shows(self, *texts: str) -> None:
+        """Wait until all of ``texts`` are on the screen."""
+        try:
+            until(lambda: all(text in self.screen.text() for text in texts), " and ".join(texts))
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.screen.text()}") from None
+
+    def at(self, text: str) -> None:
+        """Put the cursor on the first place of ``text``."""
+        self.nvim.lua("vim.fn.cursor(1, 1) assert(vim.fn.search('\\\\V' .. ..., 'c') > 0)", text)
+
+    def close(self) -> None:
+        self.nvim.close()
+        self.screen.close()
+
+
+@pytest.fixture
+def editor(place: Place) -> Iterator[Callable[..., Editor]]:
+    opened: list[Editor] = []
+
+    def open_(file: str = "saxpy.cu", **options: str) -> Editor:
+        opened.append(Editor(place, file, **options))
+        return opened[-1]
+
+    yield open_
+    for one in opened:
+        one.close()
+
+
+def text(nvim: Nvim) -> str:
+    return "\n".join(nvim.lines()) + "\n"
+
+
+def searched(one: Editor) -> None:
+    one.at("dst[k] =")
+    one.nvim.keys(":Dice findFaster<CR>")
+    one.lens("DICE: 2.31x verified")
+
+
+def test_lens_appears(editor: Callable[..., Editor]) -> None:
+    one = editor()
+    one.lens("DICE: find faster")
+    one.shows("DICE: find faster")
+
+
+def test_ask_progress_preview_apply_undo(editor: Callable[..., Editor], place: Place) -> None:
+    one = editor()
+    place.hold()
+    one.at("dst[k] =")
+    one.nvim.keys(":Dice findFaster<CR>")
+    one.lens("DICE: checking 1/8")
+    one.shows("checking", "in queue")
+    place.release()
+    one.lens("DICE: 2.31x verified")
+    one.screen.save(SHOTS / "neovim-lens.svg", "Neovim")
+    one.nvim.keys(":Dice preview<CR>")
+    one.shows("fmaf(alpha", "+  const int k")
+    assert "0.2 ms -> 0.0864 ms" in one.screen.text()
+    assert text(one.nvim) != REWRITTEN
+    one.screen.save(SHOTS / "neovim-preview.svg", "Neovim")
+    one.nvim.keys("<CR>")
+    one.until("vim.api.nvim_get_current_line ~= nil and vim.fn.search('fmaf', 'n') > 0")
+    assert text(one.nvim) == REWRITTEN
+    compiles(REWRITTEN, place.folder)
+    one.nvim.keys("u")
+    one.until("vim.fn.search('fmaf', 'n') == 0")
+    assert text(one.nvim) == SAXPY
+
+
+def compiles(source: str, folder: Path) -> None:
+    """The file is good C++ for g++ with the shim of the CPU backend."""
+    from dice_engine.verify import build
+
+    shim = Path(build.__file__).parent / "cpu_shim"
+    path = folder / "applied.cu"
+    launches = source.index("void run_axpb")
+    path.write_text(source[:launches], encoding="utf-8")
+    command = ["g++", "-std=c++17", "-fsyntax-only", "-x", "c++", "-I", str(shim), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_cancel_in_the_middle(editor: Callable[..., Editor], place: Place) -> None:
+    one = editor()
+    place.hold()
+    one.at("dst[k] =")
+    one.nvim.keys(":Dice findFaster<CR>")
+    one.lens("DICE: checking 1/8")
+    one.nvim.keys(":Dice cancel<CR>")
+    one.lens("DICE: find faster")
+    until(lambda: place.requests("cancel"), "the engine to be told")
+    assert text(one.nvim) == SAXPY
+
+
+def test_an_edit_while_it_runs_makes_it_stale(editor: Callable[..., Editor], place: Place) -> None:
+    one = editor()
+    place.hold()
+    one.at("dst[k] =")
+    one.nvim.keys(":Dice findFaster<CR>")
+    one.lens("DICE: checking 1/8")
+    one.at("dst[k] =")
+    one.nvim.keys("O<C-u>    // typed meanwhile<Esc>")
+    until(lambda: place.requests("cancel"), "the search to be cancelled")
+    place.release()
+    one.lens("DICE: find faster")
+    one.nvim.keys(":Dice preview<CR>")
+    one.until("table.concat(notes, '|'):find('no verified rewrite here', 1, true)")
+    assert text(one.nvim) == SAXPY.replace("    dst[k]", "    // typed meanwhile\n    dst[k]")
+
+
+def test_a_kernel_in_a_python_string(editor: Callable[..., Editor]) -> None:
+    one = editor("inline.py")
+    found = one.until("vim.diagnostic.get(0)[1]")
+    line = IN_PYTHON.split("\n")[found["lnum"]]
+    start = len(line.split("outt")[0].encode())
+    assert (found["col"], found["end_col"]) == (start, start + 4)
+    one.at("outt")
+    one.nvim.keys("3lx")
+    one.until("#vim.diagnostic.get(0) == 0")
+    searched(one)
+    one.nvim.keys(":Dice preview<CR>")
+    one.shows("fmaf(alpha")
+    one.nvim.keys("<CR>")
+    one.until("vim.fn.search('fmaf', 'n') > 0")
+    applied = text(one.nvim)
+    assert FAST in value_of(applied, "SOURCE"), "the string's value is the candidate, to the byte"
+
+
+def value_of(source: str, name: str) -> str:
+    """The value of the string that is assigned to ``name``."""
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
+            return ast.literal_eval(statement.value)
+    raise AssertionError(f"{name} is gone")
+
+
+def test_emoji_and_crlf(editor: Callable[..., Editor]) -> None:
+    one = editor("emoji.cu")
+    assert one.nvim.lua("return vim.bo.fileformat") == "dos"
+    searched(one)
+    one.nvim.keys(":Dice preview<CR>")
+    one.shows("fmaf(alpha")
+    one.nvim.keys("<CR>")
+    one.until("vim.fn.search('fmaf', 'n') > 0")
+    one.nvim.keys(":w<CR>")
+    one.until("not vim.bo.modified")
+    start, end = EMOJI_CRLF.index("{ // 😀") + 1, EMOJI_CRLF.index("}\r\n\r\nvoid")
+    written = (one.place.workspace / "emoji.cu").read_bytes().decode()
+    assert written == EMOJI_CRLF[:start] + FAST.replace("\n", "\r\n") + EMOJI_CRLF[end:]
+
+
+def test_nothing_runs_in_an_untrusted_workspace(editor: Callable[..., Editor], place: Place) -> None:
+    one = editor(settings="{}")
+    one.at("dst[k] =")
+    one.nvim.keys(":Dice findFaster<CR>")
+    one.shows("compiles and runs code", "2: Do not trust")
+    one.nvim.keys("2<CR>")
+    one.shows("is not trusted")
+    assert not place.requests("generate") and not place.requests("verify")
+
+
+def test_a_killed_engine_is_told_and_comes_back(editor: Callable[..., Editor], place: Place) -> None:
+    one = editor()
+    place.hold()
+    one.at("dst[k] =")
+    one.nvim.keys(":Dice findFaster<CR>")
+    one.lens("DICE: checking 1/8")
+    place.kill_engine()
+    one.until("require('dice').statusline():find('unavailable', 1, true)")
+    place.release()
+    place.start_engine()
+    searched(one)
+    one.until("not require('dice').statusline():find('unavailable', 1, true)")
+
+
+def test_two_editors_share_one_engine(editor: Callable[..., Editor], place: Place) -> None:
+    one, other = editor(), editor("emoji.cu")
+    for each in (one, other):
+        searched(each)
+    assert place.engine is not None and place.engine.poll() is None
+    assert len(place.requests("generate")) == 2
+
+
+PLAIN = """
+vim.o.swapfile, vim.o.more, vim.o.cmdheight = false, false, 4
+vim.filetype.add({{ extension = {{ cu = 'cuda' }} }})
+vim.lsp.config('dice', {{ cmd = {{ 'dice-ls' }}, filetypes = {{ 'cuda' }}, init_options = {settings} }})
+vim.lsp.enable('dice')
+"""
+
+
+def test_an_old_client_with_this_server(editor: Callable[..., Editor]) -> None:
+    """Neovim without the plugin knows none of our notifications and asks for no lenses by itself."""
+    one = editor(start=PLAIN)
+    one.at("dst[k] =")
+    ask = (
+        "local title = ... vim.lsp.buf.code_action("
+        "{ apply = true, filter = function(action) return action.title:find(title, 1, true) end })"
+    )
+    one.nvim.lua(ask, "Find a faster version")
+    one.nvim.lua("vim.lsp.codelens.refresh({ bufnr = 0 })")
+    until(
+        lambda: one.nvim.lua("vim.lsp.codelens.refresh({ bufnr = 0 })") or "2.31x" in one.screen.text(),
+        "lens",
+    )
+    one.nvim.lua(ask, "2.31x faster")
+    one.until("vim.fn.search('fmaf', 'n') > 0")
+    assert text(one.nvim) == REWRITTEN
+
+
+def test_this_client_with_an_old_server(editor: Callable[..., Editor], place: Place) -> None:
+    """A server without lenses, ghost text and evidence: the plugin uses what there is and says what is missing."""
+    old = [sys.executable, str(Path(__file__).with_name("old_server.py"))]
+    command = "{{ '" + "', '".join(old) + "' }}"
+    start = START.replace("setup({{", "setup({{ cmd = " + command + ",")
+    one = editor(start=start)
+    one.at("dst[k] =")
+    one.nvim.keys(":Dice showEvidence<CR>")
+    one.until("table.concat(notes, '|'):find('no command showEvidence', 1, true)")
+    one.nvim.keys(":Dice findFaster<CR>")
+    one.shows("candidates verified")
+    one.nvim.keys(":Dice preview<CR>")
+    one.shows("fmaf(alpha")
+
+
+def test_checkhealth(editor: Callable[..., Editor]) -> None:
+    one = editor()
+    one.nvim.keys(":checkhealth dice<CR>")
+    one.until("vim.bo.filetype == 'checkhealth' and vim.fn.search('torch', 'n') > 0")
+    report = text(one.nvim)
+    assert (
+        "dice-ls 0." in report
+        and "attached; DICE idle" in report
+        and "Failed to run healthcheck" not in report
+    )
+
+
+def test_help_has_its_tags(editor: Callable[..., Editor]) -> None:
+    one = editor()
+    one.nvim.lua("vim.cmd.helptags(...)", str(PLUGIN / "doc"))
+    (PLUGIN / "doc" / "tags").unlink()
+    for tag in ("dice.txt", "dice-settings", ":Dice", "dice-keys", "dice-old"):
+        assert f"*{tag}*" in (PLUGIN / "doc" / "dice.txt").read_text(encoding="utf-8")
