@@ -51,7 +51,7 @@ def test_tiles_are_those_that_trying_every_pair_gives(block_size: int) -> None:
     assert int(slow.full_kv_num_blocks.sum()) > 0 or block_size == 128  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("block_size", [1, 4])
+@pytest.mark.parametrize("block_size", [1, 3, 4])
 def test_codes_are_the_three_rules(block_size: int) -> None:
     rows = rows_of(96, block_size, 8, seed=3)
     tensors = (torch.from_numpy(array) for array in (rows.position, rows.document, rows.noisy))

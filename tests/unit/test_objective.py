@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from dice_training.objective import Batch, corrupt, dense_visibility, diffusion_loss
+from dice_training.objective import Batch, corrupt, diffusion_loss
 from dice_training.packing import Rows, Sample, make_sample, pack
 
 END = 0
@@ -60,23 +60,6 @@ def test_every_sample_is_packed_once_clean_and_its_answer_once_noisy(block_size:
 def test_a_sample_longer_than_a_row_is_refused() -> None:
     with pytest.raises(ValueError, match="needs 16 positions"):
         pack([make_sample([5, 5], [6, 6, 6, END], END, 4)], 11, 4)
-
-
-@pytest.mark.parametrize("block_size", [1, 3, 4])
-def test_visibility_is_the_three_rules(block_size: int) -> None:
-    rows = pack(random_samples(9, block_size, 2), 64, block_size)
-    allowed = dense_visibility(on_device(rows), block_size)[:, 0].numpy()
-    for row in range(len(rows)):
-        for q in range(64):
-            for k in range(64):
-                c_q, c_k = not rows.noisy[row, q], not rows.noisy[row, k]
-                b_q, b_k = rows.position[row, q] // block_size, rows.position[row, k] // block_size
-                rule = (
-                    (not c_q and not c_k and b_q == b_k)
-                    or (not c_q and c_k and b_q > b_k)
-                    or (c_q and c_k and b_q >= b_k)
-                )
-                assert allowed[row, q, k] == (rule and rows.document[row, q] == rows.document[row, k])
 
 
 @pytest.mark.parametrize("level", ["sample", "block"])

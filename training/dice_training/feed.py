@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dice_training.masks import Codes, codes
 from dice_training.objective import Batch, NoiseLevel, corrupt
-from dice_training.packing import Rows, Sample, batches, pack
+from dice_training.packing import Rows, Sample, batches, bins, lay_out
 
 AHEAD = 4
 """Batches kept ready."""
@@ -132,26 +133,23 @@ class Feed:
         while True:
             rows, order = following.result()
             following = self._packers.submit(self._epoch, epoch + 1)
-            for number, index in list(enumerate(order))[skip:]:
-                yield (
-                    Place(epoch, number + 1),
-                    self._makers.submit(self._make, take(rows, index), (self.seed, epoch, number)),
-                )
+            for number in range(skip, len(order)):
+                chosen = [rows[index] for index in order[number]]
+                made = self._makers.submit(self._make, chosen, (self.seed, epoch, number))
+                yield Place(epoch, number + 1), made
             epoch, skip = epoch + 1, 0
 
-    def _epoch(self, epoch: int) -> tuple[Rows, list[np.ndarray]]:
+    def _epoch(self, epoch: int) -> tuple[list[list[Sample]], list[NDArray[np.int64]]]:
+        """An epoch's rows, and which of them make up each batch."""
         rng = np.random.default_rng([self.seed, epoch])
-        rows = pack(
-            [self.samples[i] for i in rng.permutation(len(self.samples))],
-            self.row_length,
-            self.noise.block_size,
-        )
-        copies = -(-self.batch_rows // len(rows))  # a data set smaller than a batch is repeated
-        rows = take(rows, np.tile(np.arange(len(rows)), copies))
+        shuffled = [self.samples[i] for i in rng.permutation(len(self.samples))]
+        rows = bins(shuffled, self.row_length, self.noise.block_size)
+        rows *= -(-self.batch_rows // len(rows))  # a data set smaller than a batch is repeated
         return rows, list(batches(len(rows), self.batch_rows, rng))
 
-    def _make(self, rows: Rows, seed: Sequence[int]) -> Inputs:
-        inputs = noised(rows, self.noise, seed)
+    def _make(self, rows: list[list[Sample]], seed: Sequence[int]) -> Inputs:
+        laid_out = lay_out(rows, self.row_length, self.noise.block_size)
+        inputs = noised(laid_out, self.noise, seed)
         return inputs.pinned() if self.pin else inputs
 
 

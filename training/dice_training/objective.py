@@ -1,11 +1,10 @@
-"""The block-diffusion SFT objective: which tokens are hidden, who sees whom, and what the loss is.
+"""The block-diffusion SFT objective: which tokens are hidden, and what the loss is.
 
 Source: SDAR (arXiv 2510.06303) and block diffusion (arXiv 2503.09573).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +14,6 @@ from torch import Tensor
 
 NoiseLevel = Literal["sample", "block"]
 MIN_NOISE = 1e-3
-MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -71,36 +69,6 @@ def corrupt(
 
     ids = torch.where(hidden, mask_id, batch.ids)
     return Corrupted(ids, hidden, torch.where(hidden, 1.0 / p, 0.0))
-
-
-def visibility(batch: Batch, block_size: int) -> MaskMod:
-    """Who sees whom, as a FlexAttention ``mask_mod(row, head, query, key)``.
-
-    With b = floor(position / B), inside one document:
-    clean sees clean of blocks <= its own; noisy sees clean of blocks < its own and noisy of its own block.
-    The function reads the batch's tensors when it runs, so it holds for whatever is copied into them later.
-    """
-    position, document, noisy = batch.position, batch.document, batch.noisy
-
-    def mask_mod(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        same = document[row, query] == document[row, key]
-        q, k = position[row, query] // block_size, position[row, key] // block_size
-        q_noisy, k_noisy = noisy[row, query], noisy[row, key]
-        clean_clean = ~q_noisy & ~k_noisy & (q >= k)
-        noisy_clean = q_noisy & ~k_noisy & (q > k)
-        noisy_noisy = q_noisy & k_noisy & (q == k)
-        return same & (clean_clean | noisy_clean | noisy_noisy)
-
-    return mask_mod
-
-
-def dense_visibility(batch: Batch, block_size: int) -> Tensor:
-    """The same rule as a bool tensor ``[rows, 1, length, length]``, for devices without FlexAttention."""
-    rows, length = batch.ids.shape
-    row = torch.arange(rows, device=batch.ids.device).view(-1, 1, 1)
-    place = torch.arange(length, device=batch.ids.device)
-    mask_mod = visibility(batch, block_size)
-    return mask_mod(row, row, place.view(1, -1, 1), place.view(1, 1, -1)).unsqueeze(1)
 
 
 def diffusion_loss(logits: Tensor, targets: Tensor, weight: Tensor, answer_tokens: int | Tensor) -> Tensor:

@@ -55,37 +55,43 @@ class Rows:
 
 
 def pack(samples: Sequence[Sample], length: int, block_size: int) -> Rows:
-    """First-fit packing in the order given, over the last few open rows; samples that do not fit are an error.
+    """``samples`` in as few rows as first-fit packing finds."""
+    return lay_out(bins(samples, length, block_size), length, block_size)
 
-    Callers drop over-long samples beforehand (and say how many), so that nothing disappears silently here.
+
+def bins(samples: Sequence[Sample], length: int, block_size: int) -> list[list[Sample]]:
+    """Which samples share a row: first fit in the order given, over the last few open rows.
+
+    A sample that fits no row is an error: callers drop over-long samples beforehand (and say how many), so that
+    nothing disappears silently here.
     """
-    bins: list[list[Sample]] = []
+    rows: list[list[Sample]] = []
     room: list[int] = []
     open_from = 0
     for sample in samples:
         need = sample.rows_needed(block_size)
         if need > length:
             raise ValueError(f"a sample needs {need} positions, a row has {length}")
-        for index in range(open_from, len(bins)):
+        for index in range(open_from, len(rows)):
             if room[index] >= need:
-                bins[index].append(sample)
+                rows[index].append(sample)
                 room[index] -= need
                 break
         else:
-            bins.append([sample])
+            rows.append([sample])
             room.append(length - need)
-            open_from = max(open_from, len(bins) - 8)
-    return _lay_out(bins, length, block_size)
+            open_from = max(open_from, len(rows) - 8)
+    return rows
 
 
-def _lay_out(bins: Sequence[Sequence[Sample]], length: int, block_size: int) -> Rows:
-    shape = (len(bins), length)
+def lay_out(rows: Sequence[Sequence[Sample]], length: int, block_size: int) -> Rows:
+    shape = (len(rows), length)
     ids = np.zeros(shape, np.int32)
     position = np.zeros(shape, np.int32)
     document = np.zeros(shape, np.int32)
     noisy = np.zeros(shape, np.bool_)
     answer = np.zeros(shape, np.bool_)
-    for row, members in enumerate(bins):
+    for row, members in enumerate(rows):
         at = 0
         for number, sample in enumerate(members):
             size = len(sample.ids)
