@@ -232,7 +232,10 @@ def test_command_line(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     verdict = json.loads(done.stdout)
     fields = "verdict rule reason reference_ms candidate_ms speedup speedup_low speedup_high max_abs_err max_rel_err"
-    assert set(fields.split()) | {"trials", "device", "build", "seconds"} == set(verdict)
+    measured = "bytes bytes_per_second roofline registers spills shared_bytes occupancy kernels gpu"
+    fields += f" trials device build seconds {measured}"
+    assert set(fields.split()) == set(verdict)
+    assert not any(verdict[name] for name in measured.split()), "nothing of a GPU is known here"
     assert set(verdict["build"]) == {"backend", "seconds", "log"}
     done = cli(reference_file, bad, "--device", "cpu", "--no-cache")
     assert done.returncode == 1

@@ -91,14 +91,14 @@ def check(which: int, outputs: Any) -> Check:
 def race(tmp_path: Path, text: str, ms: float, escaped: bool = False) -> timing.Measured:
     reference: Any = desk(tmp_path / "reference", REFERENCE, "Model", 1.0)
     candidate: Any = desk(tmp_path / "candidate", text, "ModelNew", ms, escaped)
-    return timing.race(reference, candidate, 2, check, 1, 7600, 10.0)
+    return timing.race(reference, candidate, 2, check, 1, timing.Traffic(7600, 15200), 10.0)
 
 
 def test_the_ratio_is_reference_over_candidate(tmp_path: Path) -> None:
-    interval, reference_ms, candidate_ms = race(tmp_path, HONEST["plain"], 0.25)
-    assert interval.low > 3.9
-    assert interval.ratio == pytest.approx(4.0, rel=0.02)
-    assert reference_ms / candidate_ms == pytest.approx(4.0, rel=0.02)
+    found = race(tmp_path, HONEST["plain"], 0.25)
+    assert found.interval.low > 3.9
+    assert found.interval.ratio == pytest.approx(4.0, rel=0.02)
+    assert found.reference_ms / found.candidate_ms == pytest.approx(4.0, rel=0.02)
 
 
 def test_work_that_escapes_the_stream_is_named(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_time_below_the_roofline_is_no_speedup(tmp_path: Path) -> None:
     reference: Any = desk(tmp_path / "reference", REFERENCE, "Model", 1.0)
     candidate: Any = desk(tmp_path / "candidate", HONEST["plain"], "ModelNew", 1e-4)
     with pytest.raises(Failed) as caught:
-        timing.race(reference, candidate, 2, check, 1, 1 << 30, 10.0)
+        timing.race(reference, candidate, 2, check, 1, timing.Traffic(1 << 30, 1 << 31), 10.0)
     assert caught.value.verdict == "infra_error"
 
 

@@ -20,7 +20,7 @@ from dice_engine.verify.build import device_source
 from dice_engine.verify.build.cpu import CpuModule, Order, build_cpu
 from dice_engine.verify.build.host import HostExtension, build_host
 from dice_engine.verify.build.interface import BuildError, DeviceModule
-from dice_engine.verify.build.nvrtc import TORCH_FLAGS, build_nvrtc
+from dice_engine.verify.build.nvrtc import TORCH_FLAGS, NvrtcModule, build_nvrtc
 from dice_engine.verify.replay import Replays
 from dice_engine.verify.torch_runtime import LaunchMode, LaunchPath, TorchRuntime
 
@@ -139,6 +139,10 @@ class Toolchain:
     def _add(self, extension: Extension) -> Extension:
         self.extensions.append(extension)
         return extension
+
+    def usage(self) -> list[dict[str, Any]]:
+        """What each launched kernel takes of a multiprocessor, as fields of ``verdict.KernelUse``."""
+        return [use for module in self.modules if isinstance(module, NvrtcModule) for use in module.usage()]
 
     @property
     def backend(self) -> str:

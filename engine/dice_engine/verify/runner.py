@@ -134,6 +134,10 @@ class Runner:
             raise ProgramError("infra_error", "no kernel is loaded")
         return _fields(self._kernel.run(case, RunOptions.from_message(options)))
 
+    def usage(self) -> list[dict[str, Any]]:
+        """What the kernels launched so far take of a multiprocessor."""
+        return self._toolchain.usage()
+
     # -- the clock
 
     def prepare_module_timing(self, input_sets: list[list[Any]], compiled: bool) -> None:

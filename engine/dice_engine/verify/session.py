@@ -20,9 +20,9 @@ import torch
 
 from dice_engine.source.plan import Plan
 from dice_engine.source.plans import kernel_plan
+from dice_engine.typed import TypeMismatch, structure
 from dice_engine.verify import cache as verdict_cache
 from dice_engine.verify import gpu, timing
-from dice_engine.verify.bench import RatioInterval
 from dice_engine.verify.build import host
 from dice_engine.verify.build.interface import InfraError
 from dice_engine.verify.cache import VerdictCache
@@ -40,14 +40,13 @@ from dice_engine.verify.judge.outcome import (
 )
 from dice_engine.verify.judge.reference import Reference
 from dice_engine.verify.sandbox import Limits
-from dice_engine.verify.verdict import Verdict
+from dice_engine.verify.verdict import KernelUse, Verdict
 from dice_engine.verify.worker import NEEDS_HOST, Failed, Worker
 from dice_engine.verify.zygote import Zygote, ZygoteError
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 Baseline = Literal["eager", "compile", "both"]
 Isolation = Literal["fork", "warm"]
-Measured = tuple[RatioInterval, float, float]
 _KEPT_REFERENCES = 4
 _WARM_USES = 64
 _SPARE_USES = 512
@@ -226,6 +225,7 @@ class VerifySession:
                     against = held.result()
                 trial.run(against)
                 verdict = correct(findings, "")
+                self._note_usage(verdict, worker)
                 if measure:
                     timing.time_kernel(verdict, against, worker, self.timeout, self._gpu)
                 return verdict
@@ -259,6 +259,7 @@ class VerifySession:
                 trial.run(cpu=not self.cuda)
                 kept = ", ".join(sorted(findings.kept))
                 verdict = correct(findings, f"torch still computes {kept}" if kept else "")
+                self._note_usage(verdict, worker)
                 if measure:
                     limits = (self.timeout, self.build_timeout)
                     launches = findings.launches
@@ -344,6 +345,11 @@ class VerifySession:
         return Worker(
             zygote, self._folder.path, self.cuda, Limits(cpu_seconds=cpu_seconds, threads=self._threads)
         )
+
+    def _note_usage(self, verdict: Verdict, worker: Worker) -> None:
+        if self.cuda:
+            with contextlib.suppress(TypeMismatch):
+                verdict.note_kernels(structure(list[KernelUse], worker.ask("usage", self.timeout)))
 
     # -- around it
 

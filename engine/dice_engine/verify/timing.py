@@ -18,16 +18,35 @@ from dice_engine.verify.build.interface import InfraError
 from dice_engine.verify.compare import Check
 from dice_engine.verify.judge.kernel import OriginalKernel
 from dice_engine.verify.judge.reference import Reference
-from dice_engine.verify.verdict import Verdict
+from dice_engine.verify.verdict import GpuState, Verdict
 from dice_engine.verify.worker import Failed, Worker
 
-Measured = tuple[bench.RatioInterval, float, float]
-"""Ratio with its interval, and the medians of reference and candidate in milliseconds."""
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that one call must move: those that it ``written`` at least, and those with what it reads."""
+
+    written: int
+    moved: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a race gave: the ratio with its interval, medians in milliseconds, and bytes a second of a copy."""
+
+    interval: bench.RatioInterval
+    reference_ms: float
+    candidate_ms: float
+    traffic: Traffic
+    bandwidth: float
+
 
 _SECONDS = 4.0
 """What the timed calls of one comparison may take together."""
 _LEAST, _MOST, _ROUNDS = 12, 60, 12
 _LOCK_SECONDS = 600.0
+_L2 = 64 << 20
+"""Bytes that a cache may hold back from memory while the clock runs."""
 
 
 @dataclass
@@ -53,10 +72,10 @@ def race(
     sets: int,
     check: CheckOutputs,
     launches: int,
-    output_bytes: int,
+    traffic: Traffic,
     timeout: float,
 ) -> Measured:
-    """Time both sides in turns: (ratio with interval, reference ms, candidate ms).
+    """Time both sides in turns.
 
     Both have prepared the same ``sets`` input sets; a call of the candidate launches at least ``launches`` kernels.
     Raises Failed: ``deceptive`` when outputs under the clock are
@@ -82,17 +101,16 @@ def race(
         raise Failed("deceptive", "its calls last longer than the GPU's clock says", "tampering")
     if theirs.escaped > rounds // 2 and not ours.escaped > rounds // 2:
         raise Failed("deceptive", "its work goes on after the timed stream is done", "stream_escape")
-    if output_bytes:
-        bandwidth = float(reference.ask("bandwidth", timeout))
-        cache = 64 << 20
-        if bench.below_roofline(theirs.ms, output_bytes, bandwidth, cache) and not bench.below_roofline(
-            ours.ms, output_bytes, bandwidth, cache
-        ):
-            raise Failed(
-                "infra_error", "the measured time is too short for the bytes written: the clock is wrong"
-            )
+    bandwidth = float(reference.ask("bandwidth", timeout))
+    impossible = partial(
+        bench.below_roofline, bytes_moved=traffic.written, bandwidth=bandwidth, cache_bytes=_L2
+    )
+    if impossible(theirs.ms) and not impossible(ours.ms):
+        raise Failed(
+            "infra_error", "the measured time is too short for the bytes written: the clock is wrong"
+        )
     interval = bench.ratio_interval(ours.ms, theirs.ms)
-    return interval, statistics.median(ours.ms), statistics.median(theirs.ms)
+    return Measured(interval, statistics.median(ours.ms), statistics.median(theirs.ms), traffic, bandwidth)
 
 
 def _block(
@@ -128,13 +146,19 @@ def time_kernel(
         for worker in (original.worker, candidate):
             worker.ask("prepare_kernel_timing", timeout, case=case.message)
         written = sum(tensor.nbytes for tensor in case.expected.values())
+        roles = {buffer.name: buffer.role for buffer in original.plan.buffers}
+        read = sum(
+            contents.nbytes
+            for name, contents in case.message["buffers"].items()
+            if roles[name] in ("in", "inout")
+        )
         return race(
             original.worker,
             candidate,
             1,
             lambda _, outputs: compare.compare(case.expected, outputs, case.limits, name=""),
             1,
-            written,
+            Traffic(written, written + read),
             timeout,
         )
 
@@ -162,13 +186,14 @@ def time_module(
         sets = [case.inputs for case in cases]
         candidate.ask("prepare_module_timing", timeout, input_sets=sets, compiled=False)
         written = sum(tensor.nbytes for _, tensor in compare.tensors(cases[0].expected))
+        read = sum(tensor.nbytes for _, tensor in compare.tensors(cases[0].inputs)) + reference.state_bytes
         return race(
             reference.worker,
             candidate,
             len(cases),
             lambda which, outputs: compare.compare(cases[which].expected, outputs, cases[which].limits),
             launches,
-            written,
+            Traffic(written, written + read),
             build_timeout if compiled else timeout,
         )
 
@@ -189,16 +214,26 @@ def _timed(verdict: Verdict, races: list[tuple[str, Callable[[], Measured]]], de
             if busy is not None:
                 verdict.reason = _join(verdict.reason, f"not timed: {busy}")
                 return
-            measured = [(name, *race()) for name, race in races]
+            measured = [(name, race()) for name, race in races]
+            verdict.gpu = _gpu_state()
     except InfraError as error:
         verdict.reason = _join(verdict.reason, f"not timed: {error}")
         return
-    _, interval, reference_ms, candidate_ms = min(measured, key=lambda entry: entry[1].ratio)
-    verdict.verdict = "verified" if bench.is_gain(interval) else "no_gain"
-    verdict.reference_ms, verdict.candidate_ms = reference_ms, candidate_ms
-    verdict.speedup, verdict.speedup_low, verdict.speedup_high = interval
-    against = ", ".join(f"{found.ratio:.2f}x against {name}" for name, found, _, _ in measured if name)
+    best = min((found for _, found in measured), key=lambda found: found.interval.ratio)
+    verdict.verdict = "verified" if bench.is_gain(best.interval) else "no_gain"
+    verdict.reference_ms, verdict.candidate_ms = best.reference_ms, best.candidate_ms
+    verdict.speedup, verdict.speedup_low, verdict.speedup_high = best.interval
+    verdict.note_traffic(best.traffic.moved, best.bandwidth)
+    against = ", ".join(f"{found.interval.ratio:.2f}x against {name}" for name, found in measured if name)
     verdict.reason = _join(verdict.reason, against)
+
+
+def _gpu_state() -> GpuState | None:
+    """Clocks while they are still what they were under the clock, None without NVML."""
+    seen = gpu.describe(0)
+    if seen is None:
+        return None
+    return GpuState(seen.name, seen.driver, seen.sm_mhz, seen.memory_mhz, list(seen.throttle))
 
 
 def _join(*parts: str) -> str:

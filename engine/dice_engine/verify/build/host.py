@@ -151,8 +151,10 @@ class HostExtension:
         try:
             assert isinstance(self.module, NvrtcModule)
             kernel = name.decode()
-            function = self.module.function(kernel, self._template_args(kernel, signature))
+            instance = (kernel, self._template_args(kernel, signature))
+            function = self.module.function(*instance)
             function.allow_shared(shared)
+            self.module.note_launch(instance, 0, shared)
             return int(function.handle)
         except (
             BaseException

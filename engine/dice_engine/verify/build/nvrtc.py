@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -243,6 +244,8 @@ class NvrtcModule:
         self._cubins: list[Cubin] = []
         self._loaded: list[LoadedCubin] = []
         self._functions: dict[Instance, Function] = {}
+        self._shapes: dict[Instance, tuple[int, int]] = {}
+        """Threads of a block (0: unknown) and dynamic shared bytes of the last launch of each launched instance."""
         self._add(cubin)
 
     def _add(self, cubin: Cubin) -> None:
@@ -274,6 +277,7 @@ class NvrtcModule:
     ) -> PreparedLaunch:
         """The launch with its arguments packed: call the result to enqueue it, as often as wanted."""
         function = self.function(kernel, template_args)
+        self.note_launch((kernel, tuple(template_args)), math.prod(block), shared)
         values = pack(self.source.kernels[kernel], template_args, args, self.source.aliases)
         return function.prepare(grid, block, shared, values)
 
@@ -300,6 +304,32 @@ class NvrtcModule:
     def report(self) -> dict[Instance, KernelResources]:
         """Registers, spills and shared memory of every compiled kernel."""
         return {instance: found for cubin in self._cubins for instance, found in cubin.resources.items()}
+
+    def note_launch(self, instance: Instance, threads: int, shared: int) -> None:
+        """Remember the shape of a launch for ``usage``."""
+        self._shapes[instance] = (threads, shared)
+
+    def usage(self) -> list[dict[str, Any]]:
+        """What every launched instance takes, as fields of ``verdict.KernelUse``; [] once the context is lost."""
+        compiled = self.report()
+        found = []
+        try:
+            for instance, (threads, shared) in self._shapes.items():
+                function, (name, arguments) = self._functions[instance], instance
+                took = function.resources
+                found.append(
+                    {
+                        "name": f"{name}<{', '.join(arguments)}>" if arguments else name,
+                        "registers": took.registers,
+                        "spills": compiled[instance].spill_stores if instance in compiled else 0,
+                        "shared_bytes": took.shared + shared,
+                        "threads": threads or None,
+                        "occupancy": round(function.occupancy(threads, shared), 4) if threads else None,
+                    }
+                )
+        except LaunchError:
+            return []
+        return found
 
     def close(self) -> None:
         for loaded in self._loaded:

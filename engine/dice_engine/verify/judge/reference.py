@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from dice_engine.verify import compare, inputs
 from dice_engine.verify.compare import Bounds
 from dice_engine.verify.inputs import FillKind
 from dice_engine.verify.program import RunOptions
+from dice_engine.verify.protocol import DTYPES
 from dice_engine.verify.worker import Failed, Worker
 
 WEIGHT_SEED = 20_250_131
@@ -70,6 +72,10 @@ class Reference:
         self.init_inputs: list[Any] = worker.ask("init_inputs", timeout, seed=WEIGHT_SEED)
         constructed = worker.ask("construct", build_timeout, init_inputs=self.init_inputs, seed=WEIGHT_SEED)
         self.state: list[tuple[str, str, list[int], str]] = [tuple(entry) for entry in constructed["state"]]
+        self.state_bytes = sum(
+            math.prod(shape) * DTYPES[dtype].itemsize for _, dtype, shape, _ in self.state if dtype in DTYPES
+        )
+        """Bytes of weights and buffers."""
         self.ops: dict[str, int] = {}
         self.mutated: list[str] = []
         self.seconds = 0.0
