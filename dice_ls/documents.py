@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from urllib.parse import unquote
 
 from dice_engine.source.hole import Hole
-from dice_engine.source.lines import to_text
+from dice_engine.source.lines import to_bytes, to_text
 from lsprotocol import types
 from pygls.uris import to_fs_path
 
@@ -32,6 +32,8 @@ class Document:
         self._positions: Positions | None = None
         self._holes: list[tuple[HoleId, Hole]] | None = None
         self._search: asyncio.Future[None] | None = None
+        self._selections: list[tuple[int, int]] = []
+        """Byte ranges of selections that were asked for; edits elsewhere move them, edits inside end them."""
 
     @property
     def text(self) -> str:
@@ -64,13 +66,35 @@ class Document:
         return self._holes
 
     async def _find_holes(self) -> None:
-        text = self._text
+        text, selections = self._text, list(self._selections)
         try:
-            found = await asyncio.to_thread(_find, text, self.path)
+            found = await asyncio.to_thread(_find, text, self.path, selections)
         finally:
             self._search = None
         if text is self._text:
             self._holes = found
+
+    async def select(self, area: types.Range) -> tuple[HoleId, Hole] | None:
+        """The hole of the statements that ``area`` touches, one of :meth:`holes` from now on; None outside kernels."""
+        from dice_engine.source.selection import select
+
+        start, end = self.positions.offset(area.start), self.positions.offset(area.end)
+        pairs = await self.holes()
+        hole = select((hole for _, hole in pairs), start, max(start, end))
+        if hole is None:
+            return None
+        if hole.kind == "selection" and (hole.start_byte, hole.end_byte) not in self._selections:
+            self._selections.append((hole.start_byte, hole.end_byte))
+            self._holes = None
+        places = {(hole.kind, hole.start_byte, hole.end_byte)}
+        return next(
+            (
+                pair
+                for pair in await self.holes()
+                if (pair[1].kind, pair[1].start_byte, pair[1].end_byte) in places
+            ),
+            None,
+        )
 
     def change(self, changes: list[types.TextDocumentContentChangeEvent], version: int) -> None:
         """Apply the client's changes in their order; positions outside the text are clamped."""
@@ -79,10 +103,21 @@ class Document:
                 start = self.positions.offset(change.range.start)
                 end = max(start, self.positions.offset(change.range.end))
                 data = self.positions.data
+                self._move_selections(start, end, len(to_bytes(change.text)))
                 self._replace(to_text(data[:start]) + change.text + to_text(data[end:]))
             else:
+                self._selections = []
                 self._replace(change.text)
         self.version = version
+
+    def _move_selections(self, start: int, end: int, size: int) -> None:
+        moved = []
+        for first, last in self._selections:
+            if last <= start:
+                moved.append((first, last))
+            elif end <= first:
+                moved.append((first + size - (end - start), last + size - (end - start)))
+        self._selections = moved
 
     def _replace(self, text: str) -> None:
         self._text = text
@@ -90,12 +125,17 @@ class Document:
         self._holes = None
 
 
-def _find(text: str, path: str) -> list[tuple[HoleId, Hole]]:
+def _find(text: str, path: str, selections: list[tuple[int, int]]) -> list[tuple[HoleId, Hole]]:
     """Holes with identities; empty for other languages and for a text that cannot be read at all."""
     from dice_engine.source.holes import UnsupportedFile, find_holes
+    from dice_engine.source.selection import select
 
     try:
-        return identify(text, find_holes(text, path))
+        holes = find_holes(text, path)
+        selected = [select(holes, start, end) for start, end in selections]
+        return identify(
+            text, holes + [hole for hole in selected if hole is not None and hole.kind == "selection"]
+        )
     except UnsupportedFile:
         return []
     except Exception:

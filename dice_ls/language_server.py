@@ -16,6 +16,7 @@ from pygls.uris import to_fs_path
 from dice_ls import __version__
 from dice_ls.documents import Document, Documents
 from dice_ls.engine import Engine
+from dice_ls.progress import ProgressBar
 from dice_ls.protocol import DiceProtocol
 from dice_ls.settings import Settings
 from dice_ls.status import StatusReporter
@@ -38,6 +39,10 @@ class DiceServer(LanguageServer):
         self.trust = TrustStore()
         self.asking = asyncio.Lock()
         """Held while the user is asked a question: requests that come meanwhile wait for the same answer."""
+        self.seen_checkpoints: dict[str | None, None] = {}
+        """Folders that were selected in this session."""
+        self.bars: dict[str | int, ProgressBar] = {}
+        """The progress bars that are shown, by token."""
         self.status = StatusReporter(self.protocol.notify)
         self.engine = Engine()
         self.jobs = JobQueue(self)
@@ -46,6 +51,16 @@ class DiceServer(LanguageServer):
     def supports(self, capability: str) -> bool:
         """Whether the client said yes to a capability, by its dotted attribute path."""
         return bool(get_capability(self.client_capabilities, capability, False))
+
+    def resolves(self, capability: str) -> list[str]:
+        """The properties that the client fetches later, by a resolve request."""
+        support = get_capability(self.client_capabilities, capability, None)
+        return list(support.properties) if support is not None else []
+
+    def prefers_markdown(self, capability: str) -> bool:
+        """Whether a client's list of text formats (by its path) names Markdown; without a list it is plain text."""
+        formats = get_capability(self.client_capabilities, capability, None) or []
+        return types.MarkupKind.Markdown in formats
 
     def root_of(self, document: Document) -> Path:
         """The workspace folder a document belongs to, else the folder it lies in."""

@@ -45,6 +45,17 @@ class Positions:
         end = starts[number + 1] if number + 1 < len(starts) else len(self.data)
         return to_text(self.data[starts[number] : end]).rstrip("\r\n")
 
+    def word(self, offset: int) -> str:
+        """The identifier around a byte offset, or an empty string."""
+        line, column = self._map.position(min(max(offset, 0), len(self.data)))
+        text = self.line(line)
+        start = end = column
+        while start > 0 and (text[start - 1].isalnum() or text[start - 1] == "_"):
+            start -= 1
+        while end < len(text) and (text[end].isalnum() or text[end] == "_"):
+            end += 1
+        return text[start:end]
+
     def offset(self, position: types.Position) -> int:
         """The byte offset of a client position; inside a character, that character's start."""
         offset = self._map.offset(position.line, position.character, self.encoding)

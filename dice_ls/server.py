@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 def create_server() -> DiceServer:
     """A server with every feature registered. Imports happen here, so that ``main`` controls when."""
-    from dice_ls.features import code_actions, code_lens, commands, configuration, documents, lifecycle
+    from dice_ls import features
     from dice_ls.language_server import DiceServer
 
     server = DiceServer()
-    for feature in (lifecycle, configuration, documents, code_actions, code_lens, commands):
+    for feature in features.all_features():
         feature.register(server)
     return server
 

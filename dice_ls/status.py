@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
-State = Literal["idle", "starting", "decoding", "checking", "unavailable"]
-METHOD = "dice/status"
+from dice_ls.contract import STATUS, EngineStatus, Status
 
-
-@dataclass(frozen=True)
-class Status:
-    state: State = "idle"
-    device: str = ""
-    """The device the engine runs on, empty until it has said so."""
-    queue: int = 0
-    """Requests that run or wait."""
-    message: str = ""
-    """What is wrong and what to do, when ``state`` is ``unavailable``; else empty."""
+NO_ENGINE: EngineStatus = {"running": False, "pid": None, "version": "", "models": []}
 
 
 class StatusReporter:
     """Holds the status and sends it when it differs from what was sent last."""
 
-    def __init__(self, notify: Callable[[str, dict[str, Any]], None]) -> None:
+    def __init__(self, notify: Callable[[str, Any], None]) -> None:
         self._notify = notify
-        self.current = Status()
+        self.current: Status = {
+            "state": "idle",
+            "device": "",
+            "engine": NO_ENGINE,
+            "queue": 0,
+            "running": "",
+            "waiting_for": "",
+            "message": "",
+        }
 
     def update(self, **changes: Any) -> None:
-        changed = replace(self.current, **changes)
+        """Change some of the fields of :class:`dice_ls.contract.Status`."""
+        changed: Status = {**self.current, **changes}  # type: ignore[typeddict-item]
         if changed != self.current:
             self.current = changed
-            self._notify(METHOD, self.to_json())
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self.current)
+            self._notify(STATUS, dict(changed))

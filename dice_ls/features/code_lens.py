@@ -23,7 +23,7 @@ def register(server: DiceServer) -> None:
         return [
             types.CodeLens(_above(document, hole), command=_command(ls, document, hole_id, hole))
             for hole_id, hole in found
-            if hole.editable
+            if hole.editable and (hole.kind != "selection" or ls.store.get(document.uri, hole_id))
         ]
 
 
@@ -44,7 +44,7 @@ def _command(ls: DiceServer, document: Document, hole_id: HoleId, hole: Hole) ->
         if ls.store.stale(document.uri, hole_id):
             title += " (the code changed since the last search)"
         return command(title, "dice.findFaster", document, hole_id)
-    title = wording.lens_title(record)
+    title = wording.lens_title(record, ls.jobs.paused)
     if record.active:
         return command(title, "dice.status", document, hole_id)
     if candidates:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+from typing import Literal
+
 from dice_engine.source.hole import Hole
 from lsprotocol import types
+from pygls.capabilities import get_capability
+from pygls.uris import to_fs_path
 
 from dice_ls.documents import Document
 from dice_ls.language_server import DiceServer
-from dice_ls.suggestions import wording
+from dice_ls.suggestions import module_forms, wording
 from dice_ls.suggestions.store import Candidate, HoleId, Record, context_digest
 
 _ANNOTATION = "dice"
@@ -33,10 +38,38 @@ def offers(
     return record, candidates
 
 
+Form = Literal["core", "replace", "file"]
+"""Where a rewrite goes: between the user's own bytes; for a module also in the class's place or into a new file."""
+
+
+def forms(server: DiceServer, document: Document, hole: Hole) -> list[tuple[Form, str]]:
+    """The forms that this client can apply to a hole, and what to add to the title of each."""
+    if hole.kind != "module":
+        return [("core", "")]
+    found: list[tuple[Form, str]] = [("core", ""), ("replace", f", in place of `{hole.name}`")]
+    operations = get_capability(
+        server.client_capabilities, "workspace.workspace_edit.resource_operations", None
+    )
+    if types.ResourceOperationKind.Create in (operations or []) and to_fs_path(document.uri):
+        found.append(("file", f", in the new file {module_forms.file_name(document.path, hole.name)}"))
+    return found
+
+
+def form(server: DiceServer, document: Document, hole: Hole, wanted: object) -> Form:
+    """The form that a client asks for, where it can have it; else between the user's own bytes."""
+    known: list[Form] = [known for known, _ in forms(server, document, hole) if known == wanted]
+    return known[0] if known else "core"
+
+
 def rewrite(
-    server: DiceServer, document: Document, record: Record, hole: Hole, candidate: Candidate
+    server: DiceServer,
+    document: Document,
+    record: Record,
+    hole: Hole,
+    candidate: Candidate,
+    form: Form = "core",
 ) -> types.WorkspaceEdit:
-    """The edit that puts ``candidate`` in the place of the hole's core."""
+    """The edit that writes ``candidate``."""
     from dice_engine.source.holes import edit
 
     assert candidate.verdict is not None
@@ -47,8 +80,44 @@ def rewrite(
     annotation = types.ChangeAnnotation(
         label=wording.offer_title(candidate.verdict), needs_confirmation=moved, description=description
     )
-    place = document.positions.range(hole.start_byte, hole.end_byte)
-    return workspace_edit(server, document, types.TextEdit(place, edit(hole, candidate.core)), annotation)
+    if form == "file":
+        return _new_file(server, document, hole, candidate, annotation)
+    if form == "replace":
+        start, end = hole.anchor[0], hole.end_byte
+        source = document.positions.data[start:end].decode("utf-8", "surrogatepass")
+        kept, core = module_forms.replacing(hole.name, source, edit(hole, candidate.core))
+        change = types.TextEdit(document.positions.range(start, end), kept + core)
+    else:
+        change = types.TextEdit(
+            document.positions.range(hole.start_byte, hole.end_byte), edit(hole, candidate.core)
+        )
+    return workspace_edit(server, document, change, annotation)
+
+
+def _new_file(
+    server: DiceServer,
+    document: Document,
+    hole: Hole,
+    candidate: Candidate,
+    annotation: types.ChangeAnnotation,
+) -> types.WorkspaceEdit:
+    uri = document.uri.rpartition("/")[0] + "/" + module_forms.file_name(document.path, hole.name)
+    stem = PurePosixPath(document.path).stem
+    text = module_forms.new_file(hole.name, candidate.core, document.text, stem)
+    start = types.Position(0, 0)
+    change: types.TextEdit | types.AnnotatedTextEdit = types.TextEdit(types.Range(start, start), text)
+    annotations = None
+    if server.supports("workspace.workspace_edit.change_annotation_support"):
+        change = types.AnnotatedTextEdit(_ANNOTATION, change.range, change.new_text)
+        annotations = {_ANNOTATION: annotation}
+    target = types.OptionalVersionedTextDocumentIdentifier(uri=uri, version=None)
+    return types.WorkspaceEdit(
+        document_changes=[
+            types.CreateFile(uri, options=types.CreateFileOptions(ignore_if_exists=False)),
+            types.TextDocumentEdit(target, [change]),
+        ],
+        change_annotations=annotations,
+    )
 
 
 def workspace_edit(

@@ -32,4 +32,5 @@ def register(server: DiceServer) -> None:
 
     @server.feature(types.WINDOW_WORK_DONE_PROGRESS_CANCEL)
     def cancel_progress(ls: DiceServer, params: types.WorkDoneProgressCancelParams) -> None:
-        ls.jobs.cancel_token(params.token)
+        if (bar := ls.bars.get(params.token)) is not None:
+            bar.cancel()

@@ -16,6 +16,24 @@ _YES = "Trust and run"
 _NO = "Do not trust"
 
 
+def register(server: DiceServer) -> None:
+    @server.command("dice.trustWorkspace")
+    def trust_workspace(ls: DiceServer, *arguments: Any) -> dict[str, Any]:
+        return _answer(ls, arguments, trusted=True)
+
+    @server.command("dice.untrustWorkspace")
+    def untrust_workspace(ls: DiceServer, *arguments: Any) -> dict[str, Any]:
+        ls.jobs.cancel_all("the workspace is not trusted any more")
+        return _answer(ls, arguments, trusted=False)
+
+
+def known(ls: DiceServer, document: Document) -> bool:
+    """Whether the document's workspace is trusted, without asking anybody."""
+    if ls.settings.trusted is not None:
+        return ls.settings.trusted
+    return ls.trust.get(ls.root_of(document)) is True
+
+
 async def ensure(ls: DiceServer, document: Document) -> bool:
     """Whether the document's workspace is trusted; asks once when nobody has said so."""
     if ls.settings.trusted is True:
@@ -26,7 +44,9 @@ async def ensure(ls: DiceServer, document: Document) -> bool:
         async with ls.asking:
             trusted = ls.trust.get(root)
             if trusted is None:
+                ls.status.update(waiting_for="an answer about trust")
                 trusted = await _ask(ls, root)
+                ls.status.update(waiting_for="")
     if trusted is False:
         ls.show(
             f"{root} is not trusted: its code is not compiled or run. The command dice.trustWorkspace changes that.",
@@ -49,7 +69,7 @@ async def _ask(ls: DiceServer, root: Path) -> bool | None:
     return chosen.title == _YES
 
 
-def answer(ls: DiceServer, arguments: tuple[Any, ...], trusted: bool) -> dict[str, Any]:
+def _answer(ls: DiceServer, arguments: tuple[Any, ...], trusted: bool) -> dict[str, Any]:
     """``dice.trustWorkspace`` and ``dice.untrustWorkspace``: for the folder in ``uri``, else for every root."""
     if arguments and not (isinstance(arguments[0], dict) and isinstance(arguments[0].get("uri"), str)):
         raise JsonRpcInvalidParams("expected one object with `uri`, or nothing")

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from importlib.util import find_spec
 
 from dice_engine.client import EngineClient, EngineError
@@ -14,7 +15,7 @@ from dice_engine.verify.verdict import Verdict
 from dice_engine.wire import CandidateEvent, Progress
 
 from dice_ls.suggestions.requests import NotCheckable, Request
-from dice_ls.suggestions.store import Candidate, Record, squeezed
+from dice_ls.suggestions.store import Candidate, Record, Trace, squeezed
 
 _AT_ONCE = 2
 
@@ -78,9 +79,16 @@ class _Search:
                 async for event in events:
                     if isinstance(event, Progress):
                         record.tokens[event.candidate] = event.tokens
+                        if event.tokens:
+                            record.ends.setdefault(event.candidate, []).append(event.tokens)
                         record.decoded = event.finished
                     elif isinstance(event, CandidateEvent):
-                        record.candidates[event.index] = Candidate(event.index, event.core)
+                        trace = Trace(
+                            tuple(event.tokens),
+                            tuple(event.step_map),
+                            tuple(record.ends.get(event.index, ())),
+                        )
+                        record.candidates[event.index] = Candidate(event.index, event.core, trace=trace)
                         judging.append(asyncio.ensure_future(self._judge(event)))
                     self.news.set()
             record.state = "checking"
@@ -106,7 +114,8 @@ class _Search:
                 self._verdicts[text] = asyncio.ensure_future(self._verify(event.core))
             verdict = await asyncio.shield(self._verdicts[text])
         seconds = time.monotonic() - started
-        self._record.candidates[event.index] = Candidate(event.index, event.core, verdict, seconds)
+        decoded = self._record.candidates[event.index]
+        self._record.candidates[event.index] = replace(decoded, verdict=verdict, seconds=seconds)
         self.news.set()
 
     async def _verify(self, core: str) -> Verdict:

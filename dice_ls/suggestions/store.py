@@ -14,6 +14,7 @@ from typing import Literal
 from urllib.parse import unquote
 
 from dice_engine.source.hole import Hole
+from dice_engine.source.plan import Plan
 from dice_engine.verify.verdict import CORRECT, Verdict
 
 State = Literal["queued", "starting", "decoding", "checking", "done", "failed", "cancelled"]
@@ -42,6 +43,17 @@ class Candidate:
     core: str
     verdict: Verdict | None = None
     seconds: float = 0.0
+    trace: Trace | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The ids of a candidate's tokens and the step inside its block at which each was settled."""
+
+    tokens: tuple[int, ...]
+    steps: tuple[int, ...]
+    ends: tuple[int, ...]
+    """How many tokens there were after each block."""
 
 
 @dataclass
@@ -57,8 +69,16 @@ class Record:
     decoded: int = 0
     tokens: dict[int, int] = field(default_factory=dict)
     """Tokens decoded so far, by candidate."""
+    ends: dict[int, list[int]] = field(default_factory=dict)
+    """How many tokens there were after each block, by candidate."""
     candidates: dict[int, Candidate] = field(default_factory=dict)
     message: str = ""
+    plan: Plan | None = None
+    """How the candidates are run."""
+    checkpoint: str | None = None
+    """The model's folder; None: the embedded one."""
+    when: str = ""
+    """When the request ended, ISO 8601."""
 
     @property
     def active(self) -> bool:
@@ -71,6 +91,11 @@ class Record:
     @property
     def correct(self) -> int:
         return sum(1 for item in self.candidates.values() if item.verdict and item.verdict.verdict in CORRECT)
+
+    def restart(self) -> None:
+        """Back to the beginning: what was decoded and judged so far is given up."""
+        self.state, self.expected, self.decoded = "queued", 0, 0
+        self.tokens, self.ends, self.candidates = {}, {}, {}
 
     def offers(self) -> list[Candidate]:
         return ranked(self.candidates.values())
@@ -137,15 +162,27 @@ class Store:
                 del self._records[key]
         return record
 
-    def stale(self, uri: str, hole: HoleId) -> bool:
-        """Whether there are results for an earlier text of this hole and none for its present one."""
+    def stale(self, uri: str, hole: HoleId) -> Record | None:
+        """The newest results for an earlier text of this hole, when there are none for its present one."""
         if self.get(uri, hole) is not None:
-            return False
-        return any(
-            of == unquote(uri) and known.kind == hole.kind and known.name == hole.name and record.offers()
-            for (of, known), record in self._records.items()
-        )
+            return None
+        for (of, known), record in reversed(self._records.items()):
+            if of == unquote(uri) and known.kind == hole.kind and known.name == hole.name and record.offers():
+                return record
+        return None
+
+    def move(self, old: str, new: str) -> None:
+        """A document has another URI now."""
+        for key in [key for key in self._records if key[0] == unquote(old)]:
+            self._records[(unquote(new), key[1])] = self._records.pop(key)
 
     def forget(self, uri: str) -> None:
         for key in [key for key in self._records if key[0] == unquote(uri)]:
             del self._records[key]
+
+    def clear(self) -> int:
+        """Forget everything that is finished; returns how many records that were."""
+        ended = [key for key, record in self._records.items() if not record.active]
+        for key in ended:
+            del self._records[key]
+        return len(ended)

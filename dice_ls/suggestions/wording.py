@@ -56,10 +56,19 @@ def progress(record: Record) -> str:
     return checked
 
 
-def lens_title(record: Record) -> str:
+def waiting_for(record: Record) -> str:
+    """What a request that runs waits for, when that is not its own work."""
+    if record.state == "starting":
+        return "the engine to start"
+    if record.state == "decoding" and not record.tokens:
+        return "the model to load"
+    return ""
+
+
+def lens_title(record: Record, paused: bool = False) -> str:
     """The code lens of a hole with a request that runs or has ended."""
     if record.state == "queued":
-        return "DICE: queued"
+        return "DICE: paused" if paused else "DICE: queued"
     if record.state == "starting":
         return "DICE: starting the engine"
     if record.active:

@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dice_engine import wire
+from dice_engine import NANO, wire
+from dice_engine.model.tokenizer import DiceTokenizer
 from dice_engine.runtime import prepare_dir, socket_path
 from dice_engine.verify.verdict import BuildInfo, Verdict
 
@@ -24,6 +25,7 @@ DEVICE = "NVIDIA H200"
 class ScriptedEngine:
     def __init__(self, script: Path) -> None:
         self.folder = script.parent
+        self.tokenizer = DiceTokenizer.load(NANO)
         self.script: dict[str, Any] = json.loads(script.read_text(encoding="utf-8"))
 
     def log(self, **what: Any) -> None:
@@ -59,7 +61,13 @@ class ScriptedEngine:
         self, message: wire.Message, writer: asyncio.StreamWriter, running: dict[str, asyncio.Task[None]]
     ) -> None:
         if isinstance(message, wire.GenerateRequest):
-            self.log(type="generate", kind=message.kind, reference=message.reference, n=message.n)
+            self.log(
+                type="generate",
+                kind=message.kind,
+                reference=message.reference,
+                n=message.n,
+                checkpoint=message.checkpoint,
+            )
             running[message.id] = asyncio.ensure_future(self.generate(message, writer))
         elif isinstance(message, wire.VerifyRequest):
             self.log(type="verify", kernel=message.kernel, candidate=message.candidate)
@@ -71,6 +79,9 @@ class ScriptedEngine:
                 writer.write(wire.encode(wire.Done(message.id, cancelled=True)))
         elif isinstance(message, wire.StatusRequest):
             writer.write(wire.encode(wire.Status(message.id, os.getpid(), "scripted", DEVICE)))
+        elif isinstance(message, wire.ShutdownRequest):
+            self.log(type="shutdown")
+            os._exit(0)
 
     async def generate(self, request: wire.GenerateRequest, writer: asyncio.StreamWriter) -> None:
         if error := self.script.get("error"):
@@ -78,10 +89,12 @@ class ScriptedEngine:
             return
         cores = self.script["cores"][: request.n]
         for index, core in enumerate(cores):
-            for block in range(2):
-                progress = wire.Progress(request.id, index, 4 * block, index, len(cores))
+            tokens = self.tokenizer.encode(core)
+            for end in (0, *range(4, len(tokens), 4), len(tokens)):
+                progress = wire.Progress(request.id, index, end, index, len(cores))
                 writer.write(wire.encode(progress))
-            event = wire.CandidateEvent(request.id, index, core, [1], [0], True, 0.1)
+            steps = [place % 3 for place in range(len(tokens))]
+            event = wire.CandidateEvent(request.id, index, core, tokens, steps, True, 0.1)
             writer.write(wire.encode(event))
             await writer.drain()
             while (self.folder / "hold").exists():

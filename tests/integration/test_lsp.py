@@ -96,6 +96,7 @@ async def test_a_verified_rewrite_is_offered_and_applies_to_the_byte(workplace: 
 
 async def test_progress_and_status_tell_what_happens(workplace: Workplace) -> None:
     await workplace.start_engine(cores=[WRONG, FAST, BROKEN], verdicts=VERDICTS)
+    assert workplace.engine is not None
     workplace.hold()
     client = await workplace.client()
     uri = client.open(workplace.workspace / "a.cu", SAXPY, "cuda")
@@ -113,7 +114,12 @@ async def test_progress_and_status_tell_what_happens(workplace: Workplace) -> No
     states = [params["state"] for name, params in client.notifications if name == "dice/status"]
     assert {"decoding", "idle"} <= set(states)
     status = await client.command({"command": "dice.status"})
-    assert status == {"state": "idle", "device": "NVIDIA H200", "queue": 0, "message": ""}
+    engine = {"running": True, "pid": workplace.engine.pid, "version": "scripted", "models": []}
+    idle = {"state": "idle", "queue": 0, "running": "", "waiting_for": "", "message": ""}
+    assert status == {**idle, "device": "NVIDIA H200", "engine": engine}
+    told = [params for name, params in client.notifications if name == "dice/status"]
+    assert {"the engine to start", "the model to load", ""} == {one["waiting_for"] for one in told}
+    assert {one["running"] for one in told} == {"axpb", ""}
     await client.wait(lambda: any(method == "workspace/codeLens/refresh" for method, _ in client.requests))
 
 

@@ -154,6 +154,11 @@ def _language() -> tree_sitter.Language:
     return tree_sitter.Language(tree_sitter_cuda.language())
 
 
+def parse_cuda(data: bytes) -> tree_sitter.Tree:
+    """The grammar's reading of a CUDA text, right or not."""
+    return tree_sitter.Parser(_language()).parse(data)
+
+
 @functools.cache
 def _query() -> tree_sitter.Query:
     return tree_sitter.Query(
@@ -163,7 +168,7 @@ def _query() -> tree_sitter.Query:
 
 def _grammar_bodies(data: bytes) -> tuple[dict[int, tuple[int, int]], bool]:
     """Per ``__global__`` offset the offsets of the body's braces, and whether the text has syntax errors."""
-    root = tree_sitter.Parser(_language()).parse(data).root_node
+    root = parse_cuda(data).root_node
     bodies: dict[int, tuple[int, int]] = {}
     for _, captures in tree_sitter.QueryCursor(_query()).matches(root):
         marks, body = captures["global"], captures["body"][0]

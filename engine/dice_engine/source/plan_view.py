@@ -1,0 +1,119 @@
+"""A plan in words: how a kernel or module is tested, and where each part of that knowledge came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dice_engine.source.expressions import ExpressionError
+from dice_engine.source.host import HostError, Unsupported
+from dice_engine.source.plan import Buffer, Fill, Plan
+from dice_engine.source.plans import checking_sizes, host_program, measuring_sizes, rehearse
+
+_ROLES = {
+    "in": "read",
+    "out": "written",
+    "inout": "read and written, restored before each run",
+    "tmp": "scratch, not compared",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One line of "how this was tested"."""
+
+    what: str
+    value: str
+    origin: str = ""
+
+
+def explain(plan: Plan, text: str | None = None) -> list[Part]:
+    """The parts of a plan, in the order a reader asks for them. ``text``: the CUDA source, to follow a launch in it.
+
+    Empty for a ``no_plan``; its reason says everything.
+    """
+    if not plan.runnable:
+        return []
+    origin = plan.origin
+    parts = []
+    if plan.wrapper is not None:
+        parts.append(
+            Part("called through", f"{plan.wrapper}(...)", origin.get("host", origin.get("grid", "")))
+        )
+    if plan.grid is not None and plan.block is not None:
+        parts.append(Part("grid", ", ".join(plan.grid), origin.get("grid", "")))
+        parts.append(Part("block", ", ".join(plan.block), origin.get("block", "")))
+        parts.append(Part("shared bytes", plan.shared, origin.get("smem", "")))
+    elif text is not None and plan.wrapper is not None:
+        parts += _launch(plan, text)
+    parts += [Part(b.name, _buffer(b), origin.get("buffers", origin.get("roles", ""))) for b in plan.buffers]
+    parts += [Part(name, _fill(fill), origin.get("fill", "")) for name, fill in plan.scalars.items()]
+    if plan.templates != ({},):
+        parts.append(
+            Part(
+                "template arguments",
+                _bindings(plan.templates),
+                origin.get("tmpl", origin.get("templates", "")),
+            )
+        )
+    if plan.sizes:
+        parts.append(Part("compared at", _bindings(checking_sizes(plan)), origin.get("sizes", "")))
+        parts.append(Part("timed at", _bindings([measuring_sizes(plan)]), origin.get("measure", "")))
+    if plan.fixture is not None:
+        parts.append(Part("arguments made by", plan.fixture, origin.get("fixture", "")))
+    if "inputs" in origin:
+        parts.append(Part("inputs", plan.inputs_source or "get_inputs()", origin["inputs"]))
+    if plan.tolerance is not None:
+        parts.append(
+            Part(
+                "tolerance",
+                f"relative {plan.tolerance.rel:g}, absolute {plan.tolerance.abs:g}",
+                origin.get("tol", ""),
+            )
+        )
+    else:
+        parts.append(Part("tolerance", "from the type, the length of sums and the scale of the results"))
+    return parts
+
+
+def _launch(plan: Plan, text: str) -> list[Part]:
+    """The launch that the wrapper makes at the sizes that are timed."""
+    sizes = measuring_sizes(plan)
+    try:
+        calls = rehearse(host_program(text), plan, sizes, plan.templates[0])
+    except (Unsupported, HostError, ExpressionError, ValueError):
+        return []
+    call = next((call for call in calls if call.kernel == plan.kernel), None)
+    if call is None:
+        return []
+    value = f"grid {_dim(call.grid)}, block {_dim(call.block)}, {call.shared} shared bytes at {_bindings([sizes])}"
+    return [Part("launch", value, plan.origin.get("grid", ""))]
+
+
+def _buffer(buffer: Buffer) -> str:
+    return f"{buffer.extent} elements, {_ROLES[buffer.role]}" + (
+        "" if buffer.role == "out" else f", {_fill(buffer.fill)}"
+    )
+
+
+def _fill(fill: Fill) -> str:
+    if fill.kind == "int":
+        return f"whole numbers from {fill.low} to below {fill.high}"
+    if fill.kind == "uniform":
+        return f"uniform from {fill.low} to {fill.high}"
+    return {"normal": "normally distributed and other fills", "prefix_sum": "a prefix sum"}.get(
+        fill.kind, fill.kind
+    )
+
+
+def _bindings(
+    sets: list[dict[str, int]] | tuple[Mapping[str, object], ...] | list[Mapping[str, object]],
+) -> str:
+    return "; ".join(
+        ", ".join(f"{name}={value}" for name, value in one.items()) or "as it is" for one in sets
+    )
+
+
+def _dim(dim: tuple[int, int, int]) -> str:
+    x, y, z = dim
+    return f"{x}" if y == z == 1 else f"{x} x {y}" if z == 1 else f"{x} x {y} x {z}"
