@@ -13,13 +13,18 @@ import pytest
 import torch
 from dice_engine.model.config import SdarConfig
 from dice_engine.model.network import SdarModel
+from dice_engine.model.weights import load_model
 from dice_training.feed import Inputs, Place, noised, take
+from dice_training.masks import dense_mask
 from dice_training.objective import Batch, Corrupted
+from dice_training.optimizers import schedule
 from dice_training.packing import Sample, make_sample, pack
 from dice_training.recipe import RecipeError, SftRecipe, load_sft_recipe
 from dice_training.sft import save_tokenizer_copy
+from dice_training.speed import Work, training_flops
 from dice_training.train_cli import main
-from dice_training.trainer import Trainer, schedule
+from dice_training.trainer import Trainer
+from torch.utils.flop_counter import FlopCounterMode
 
 END = 0
 
@@ -65,9 +70,9 @@ def recipe(tmp_path: Path, **changes: object) -> SftRecipe:
 def test_training_learns_to_copy(tmp_path: Path, optimizer: str) -> None:
     trainer = Trainer(recipe(tmp_path, optimizer=optimizer), tiny_model(), lambda line: None, tmp_path)
     samples = copies(400)
-    before = trainer.evaluate(samples[:64])
+    before = sum(trainer.evaluate(samples[:64]).values())
     trainer.run(samples, [])
-    after = trainer.evaluate(samples[:64])
+    after = sum(trainer.evaluate(samples[:64]).values())
     assert after < before / 2
 
 
@@ -217,3 +222,65 @@ def test_the_command_stops_in_time_and_resumes(tmp_path: Path, capsys: pytest.Ca
     assert "resumed at step 1" in out.err and "state saved at step 3" in out.err
     assert out.out.strip() == str(tmp_path / "out")
     assert (tmp_path / "out/tokenizer.json").read_bytes() == tokenizer
+
+
+def test_a_run_leaves_its_curves_and_goes_on_with_them(tmp_path: Path) -> None:
+    plan = recipe(tmp_path, steps=60, eval_every=20)
+    lines: list[str] = []
+    first = Trainer(plan, tiny_model(), lines.append, tmp_path)
+    stop_at(first, 45)
+    first.run(copies(60), copies(8))
+    second = Trainer(plan, tiny_model(), lines.append, tmp_path)
+    second.resume()
+    second.run(copies(60), copies(8))
+    entries = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [e["step"] for e in entries if "loss" in e] == [0, 50, 59]
+    held_out = [e for e in entries if "held_out" in e]
+    assert [e["step"] for e in held_out] == [19, 39, 44, 59]
+    assert held_out[-1]["held_out"] < held_out[0]["held_out"]
+    assert held_out[0]["held_out/0.1"] < held_out[0]["held_out/0.9"]
+    page = (tmp_path / "report.html").read_text()
+    assert "data:image/png;base64," in page and "http" not in page
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert list((tmp_path / "tensorboard").glob("events.*"))
+
+
+def test_without_an_average_the_weights_themselves_are_saved(tmp_path: Path) -> None:
+    trainer = Trainer(recipe(tmp_path, ema=0.0, steps=2, quantize=False), tiny_model(), print, tmp_path)
+    trainer.run(copies(30), [])
+    assert not trainer.average
+    trainer.save_average()
+    saved = load_model(tmp_path, dtype=torch.float32)
+    for (name, ours), theirs in zip(trainer.weights.items(), saved.parameters(), strict=True):
+        assert torch.equal(ours.detach().bfloat16().float(), theirs), name
+
+
+def test_checkpointing_changes_no_gradient(tmp_path: Path) -> None:
+    gradients = []
+    for checkpointing in (False, True):
+        trainer = Trainer(recipe(tmp_path, checkpointing=checkpointing), tiny_model(), print, tmp_path)
+        part = noised(pack(copies(12), 64, 4), trainer.noise, (0,))
+        trainer.forward.loss_sum(part).backward()
+        gradients.append([p.grad for p in trainer.model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+@pytest.mark.parametrize("length", [60, 64])
+def test_operations_are_those_that_torch_counts(tmp_path: Path, length: int) -> None:
+    """Matrix products by torch's own counter; attention by counting the pairs of a dense mask."""
+    trainer = Trainer(recipe(tmp_path, row_length=length), tiny_model(), print, tmp_path)
+    samples = copies(9)
+    rows = pack(samples, length, 4)  # of 64: rows without padding
+    part = noised(rows, trainer.noise, (0,))
+    used = sum(sample.rows_needed(4) for sample in samples)
+    padding = [length - 16 * (1 + int(row[row < row[-1]].max(initial=-1))) for row in rows.document]
+    padding = [0 if noisy[-1] else size for size, noisy in zip(padding, rows.noisy, strict=True)]
+    pairs = int(dense_mask(part.codes).sum()) - sum(size**2 for size in padding)
+    assert part.work == Work(used, pairs, len(part.place))
+    config = trainer.model.config
+    with FlopCounterMode(display=False) as counter:
+        trainer.forward.loss_sum(part).backward()
+    products = counter.get_flop_counts()["Global"]
+    dense = sum(count for name, count in products.items() if name == torch.ops.aten.mm)
+    assert training_flops(config, Work(rows.ids.size, 0, part.work.hidden)) == pytest.approx(dense, rel=0.01)
+    assert training_flops(config, Work(0, pairs, 0)) == 12 * 2 * 2 * 16 * pairs

@@ -20,6 +20,7 @@ from torch import Tensor
 from dice_training.masks import Codes, codes
 from dice_training.objective import Batch, NoiseLevel, corrupt
 from dice_training.packing import Rows, Sample, batches, bins, lay_out
+from dice_training.speed import Work
 
 AHEAD = 4
 """Batches kept ready."""
@@ -38,6 +39,7 @@ class Inputs:
     weight: Tensor
     answers: int
     """Answer tokens, hidden or not: what losses are divided by."""
+    work: Work
 
     def to(self, device: torch.device) -> Inputs:
         def move(tensor: Tensor) -> Tensor:
@@ -63,8 +65,8 @@ class Noise:
     level: NoiseLevel
 
 
-def noised(rows: Rows, noise: Noise, seed: Sequence[int]) -> Inputs:
-    """``rows`` with tokens hidden as ``seed`` says."""
+def noised(rows: Rows, noise: Noise, seed: Sequence[int], level: float | None = None) -> Inputs:
+    """``rows`` with tokens hidden as ``seed`` says: each with probability ``level``, or with drawn ones."""
     batch = Batch(*(torch.from_numpy(array) for array in vars(rows).values()))
     batch = replace(batch, document=batch.document.long())
     generator = torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
@@ -74,6 +76,7 @@ def noised(rows: Rows, noise: Noise, seed: Sequence[int]) -> Inputs:
         block_size=noise.block_size,
         level=noise.level,
         generator=generator,
+        at=level,
     )
     place = out.hidden.flatten().nonzero().squeeze(1)
     return Inputs(
@@ -84,7 +87,18 @@ def noised(rows: Rows, noise: Noise, seed: Sequence[int]) -> Inputs:
         batch.ids.flatten()[place].long(),
         out.weight.flatten()[place],
         int(rows.answer.sum()),
+        work_of(rows, noise.block_size, len(place)),
     )
+
+
+def work_of(rows: Rows, block_size: int, hidden: int) -> Work:
+    """A query in block b sees b + 1 blocks, whether it is clean or noisy."""
+    last = rows.document[:, -1:]
+    used = (rows.document < last) | rows.noisy[
+        :, -1:
+    ]  # the last document is padding, unless a sample ends the row
+    seen = (rows.position // block_size + 1) * block_size
+    return Work(int(used.sum()), int(seen[used].sum()), hidden)
 
 
 @dataclass(frozen=True)

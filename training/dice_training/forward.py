@@ -16,6 +16,7 @@ from dice_engine.model.network import RMSNorm, SdarModel, masked_attention, rota
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention.flex_attention import BlockMask
+from torch.utils.checkpoint import checkpoint
 
 from dice_training.feed import Inputs
 from dice_training.masks import Codes, block_mask, dense_mask, mask_mod
@@ -25,29 +26,52 @@ LOGITS = 1 << 24
 """About how many logits are made at a time: 4,096 tokens of a vocabulary of 4,096."""
 
 
+class Layers:
+    """Hidden states ``[rows, length, hidden]`` of a model, before its final norm. Compiled, for GPUs, in bf16."""
+
+    def __init__(self, model: SdarModel, compiled: bool, checkpointing: bool = False) -> None:
+        self.model, self.compiled, self.checkpointing = model, compiled, checkpointing
+        self.template = copy.deepcopy(model.model.layers[0]).to("meta")
+        self.parameters = [dict(layer.named_parameters()) for layer in model.model.layers]
+        self.layer = torch.compile(_layer) if compiled else _layer
+
+    def __call__(self, ids: Tensor, position: Tensor, mask: Tensor | BlockMask) -> Tensor:
+        backbone = self.model.model
+        cos, sin = rotary_table(position, backbone.head_dim, backbone.rope_theta)
+        x = backbone.embed_tokens(ids)
+        for parameters in self.parameters:
+            inputs = (self.template, parameters, x, cos, sin, mask)
+            x = (
+                checkpoint(self.layer, *inputs, use_reentrant=False)
+                if self.checkpointing
+                else self.layer(*inputs)
+            )
+        return x
+
+
 class Forward:
     """``loss_sum(inputs)`` of ``model``: the sum over hidden tokens of cross-entropy / p."""
 
-    def __init__(self, model: SdarModel, block_size: int, shape: tuple[int, int], compiled: bool) -> None:
+    def __init__(
+        self,
+        model: SdarModel,
+        block_size: int,
+        shape: tuple[int, int],
+        compiled: bool,
+        checkpointing: bool = False,
+    ) -> None:
         self.model, self.block_size, self.compiled = model, block_size, compiled
         self.chunk = max(256, min(4096, LOGITS // model.config.vocab_size))
         # One set of buffers for every batch: the mask's rule closes over them, so nothing is compiled twice.
         self.codes = Codes(*(torch.zeros(shape, dtype=torch.int32, device=model.device) for _ in range(3)))
         self.rule = mask_mod(self.codes)
-        self.template = copy.deepcopy(model.model.layers[0]).to("meta")
-        self.layers = [dict(layer.named_parameters()) for layer in model.model.layers]
-        self.layer = torch.compile(_layer) if compiled else _layer
+        self.layers = Layers(model, compiled, checkpointing)
         self.head = torch.compile(_head) if compiled else _head
 
     def loss_sum(self, inputs: Inputs) -> Tensor:
         """``inputs`` must be on the model's device."""
-        backbone = self.model.model
         with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self.compiled):
-            mask = self._mask(inputs.codes)
-            cos, sin = rotary_table(inputs.position, backbone.head_dim, backbone.rope_theta)
-            x = backbone.embed_tokens(inputs.ids)
-            for parameters in self.layers:
-                x = self.layer(self.template, parameters, x, cos, sin, mask)
+            x = self.layers(inputs.ids, inputs.position, self._mask(inputs.codes))
             return self._head_sum(x, inputs)
 
     def _mask(self, rows: Codes) -> Tensor | BlockMask:

@@ -43,8 +43,11 @@ def corrupt(
     block_size: int,
     level: NoiseLevel = "sample",
     generator: torch.Generator | None = None,
+    at: float | None = None,
 ) -> Corrupted:
     """Hide each answer token with probability p = (1 - 1e-3) t + 1e-3, t ~ U(0, 1) per sample (or per block).
+
+    With ``at``, p is that everywhere.
 
     Each sample hides at least one token: where the draws hide none, the token with the smallest draw is taken.
     """
@@ -56,7 +59,7 @@ def corrupt(
     else:
         columns = torch.arange(length, device=device).expand(rows, length)
         t = t.gather(1, columns - batch.position % block_size)
-    p = (1 - MIN_NOISE) * t + MIN_NOISE
+    p = (1 - MIN_NOISE) * t + MIN_NOISE if at is None else torch.full_like(t, at)
 
     draw = torch.rand(rows, length, device=device, generator=generator)
     hidden = batch.answer & (draw < p)

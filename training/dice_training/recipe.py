@@ -61,6 +61,14 @@ class SftRecipe:
     """The last share of the run, over which the rate falls linearly to zero."""
     weight_decay: float = 0.05
     ema: float = 0.999
+    """Decay of the average of the weights, which is what is saved; 0 keeps no average."""
+    eval_every: int = 1000
+    """Steps between two evaluations on the data's test split; 0 evaluates at the end only."""
+    pass_file: str | None = None
+    """CuKe rows whose test split gives pass@1 at each evaluation, ``pass_rows`` of them."""
+    pass_rows: int = 32
+    checkpointing: bool = False
+    """Layers keep their input only and are run again in the backward pass: less memory for a third more work."""
     seed: int = 0
     quantize: bool = True
 

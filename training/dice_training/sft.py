@@ -12,7 +12,7 @@ import torch
 from dice_engine.model.config import SdarConfig
 from dice_engine.model.network import SdarModel
 from dice_engine.model.tokenizer import SPECIALS
-from dice_engine.model.weights import load_model, save_folder
+from dice_engine.model.weights import load_model
 
 from dice_training.data import build_dataset, read_rows, texts
 from dice_training.packing import Sample
@@ -63,8 +63,7 @@ def train(
     if resume:
         trainer.resume()
     trainer.run(samples, test_samples, stop_after)
-    trainer.swap_average()
-    save_folder(model, output, dtype=torch.bfloat16, quantize=recipe.quantize)
+    trainer.save_average()
     (output / "recipe.json").write_text(json.dumps(asdict(recipe), indent=2))
     report(f"saved {output}")
     if trainer.stopping:
