@@ -304,3 +304,24 @@ def test_forms_of_dynamic_shared_memory(tmp_path: Path, declaration: str) -> Non
     x = np.arange(64, dtype=np.float32)
     launch(module, "k", 64, x, shared=256)
     np.testing.assert_array_equal(x, np.arange(64)[::-1])
+
+
+STATIC_SHARED = """
+template <int N>
+__global__ void fold(const float* x, float* y) {
+  __shared__ float first[N];
+  __shared__ float second[N];
+  first[threadIdx.x] = x[threadIdx.x];
+  second[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  y[threadIdx.x] = first[N - 1 - threadIdx.x] + second[threadIdx.x];
+}
+"""
+
+
+def test_static_shared_memory_beyond_48_kib_does_not_build(tmp_path: Path) -> None:
+    source = split(STATIC_SHARED)
+    build_cpu(source, tmp_path, [("fold", ("6144",))])  # 48 KiB exactly
+    with pytest.raises(BuildError, match="too much shared data") as caught:
+        build_cpu(source, tmp_path, [("fold", ("6145",))])
+    assert "fold<6145>" in str(caught.value)

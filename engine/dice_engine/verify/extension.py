@@ -2,7 +2,8 @@
 
 While a program's text runs, ``torch.utils.cpp_extension.load_inline`` and ``load`` are ours. The object they return
 has the asked-for functions; each call runs the host function of the source through the interpreter. Host code that
-the interpreter does not understand is compiled instead, the first time that shows.
+the interpreter does not understand is compiled instead, the first time that shows. What the quick builds do not
+understand at all is given to nvcc as a whole.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from dice_engine.source.host_values import Device, Dtype, Unsupported
 from dice_engine.verify.build import device_source
 from dice_engine.verify.build.cpu import CpuModule, Order, build_cpu
 from dice_engine.verify.build.host import HostExtension, build_host
-from dice_engine.verify.build.interface import BuildError, DeviceModule
+from dice_engine.verify.build.interface import BuildError, DeviceModule, NeedsToolkit
+from dice_engine.verify.build.libraries import called_libraries, missing_header
+from dice_engine.verify.build.nvcc import NvccExtension, build_nvcc
 from dice_engine.verify.build.nvrtc import TORCH_FLAGS, NvrtcModule, build_nvrtc
 from dice_engine.verify.replay import Replays
 from dice_engine.verify.torch_runtime import LaunchMode, LaunchPath, TorchRuntime
@@ -180,42 +183,76 @@ class Extension:
             raise BuildError(
                 f"extension {name!r} binds no function: give functions=[...] or a PYBIND11_MODULE"
             )
-        self.device = toolchain.build_device(cuda, flags=nvrtc_flags(cuda_flags))
-        self.compiled: HostExtension | None = None
+        self.compiled: HostExtension | NvccExtension | None = None
         self.counted = 0
         self.replays: Replays | None = None
+        self.libraries = called_libraries(source)
+        """Functions of NVIDIA's libraries that the host code calls: part of its work is theirs."""
         self._program = HostProgram(source)
-        self._runtime = TorchRuntime(self.device, toolchain.launches, toolchain.device)
-        missing = [function for function in self._bound.values() if function not in self._program.functions]
-        if missing:
-            self.compile_host(f"no body found for {missing[0]!r}")
+        self.device: DeviceModule | None = None
+        try:
+            self.device = toolchain.build_device(cuda, flags=nvrtc_flags(cuda_flags))
+        except NeedsToolkit as error:
+            self._compile_whole(error)
+        else:
+            self._runtime = TorchRuntime(self.device, toolchain.launches, toolchain.device)
+            missing = [name for name in self._bound.values() if name not in self._program.functions]
+            if missing:
+                self.compile_host(f"no body found for {missing[0]!r}")
         for python_name in self._bound:
             setattr(self, python_name, self._caller(python_name))
 
     @property
     def backend(self) -> str:
+        if self.device is None or isinstance(self.compiled, NvccExtension):
+            return "nvcc"
         return f"{self.device.backend}+host" if self.compiled is not None else self.device.backend
 
     @property
     def build_seconds(self) -> float:
-        return self.device.build_seconds + (self.compiled.build_seconds if self.compiled is not None else 0.0)
+        return sum(part.build_seconds for part in (self.device, self.compiled) if part is not None)
 
     @property
     def log(self) -> str:
-        return self.device.log
+        return "\n".join(part.log for part in (self.device, self.compiled) if part is not None and part.log)
 
     def synchronize(self) -> None:
         """Wait for its launches; LaunchError when one failed."""
-        self.device.synchronize()
+        for part in (self.device, self.compiled):
+            if part is not None:
+                part.synchronize()
 
     def compile_host(self, reason: str) -> None:
         """Build the host side with g++, for code that the interpreter does not understand (``reason``)."""
         tools = self._toolchain
+        self.refuse_libraries()
         if tools.headers is None:
             raise NeedsHost(reason)
+        assert self.device is not None
         functions = list(self._bound.values())
-        self.compiled = build_host(
-            self._cuda, functions, self.device, tools.new_folder(), tools.headers, cpp_sources=self._cpp
+        try:
+            self.compiled = build_host(
+                self._cuda, functions, self.device, tools.new_folder(), tools.headers, cpp_sources=self._cpp
+            )
+        except NeedsToolkit as error:
+            self._compile_whole(error)
+
+    def refuse_libraries(self) -> None:
+        """BuildError where host code that must be compiled calls what this device has not."""
+        if self.libraries and self._toolchain.device.type == "cpu":
+            names = ", ".join(self.libraries)
+            raise BuildError(
+                f"the host code calls {names}: not supported on the CPU backend; verify on a machine with a GPU"
+            )
+
+    def _compile_whole(self, reason: NeedsToolkit) -> None:
+        """Give the whole source to nvcc, for what the quick builds do not understand (``reason``). A minute."""
+        tools = self._toolchain
+        if tools.device.type == "cpu" or missing_header(reason.log) is not None:
+            raise reason
+        functions = list(self._bound)
+        self.compiled = build_nvcc(
+            self._cuda, functions, tools.new_folder(), self._cpp, extra_flags=nvcc_flags(self._cuda_flags)
         )
 
     def replay(self) -> None:
@@ -230,7 +267,8 @@ class Extension:
             if kwargs:
                 args = self._positional(python_name, args, kwargs)
             if self.compiled is not None:
-                return getattr(self.compiled, cpp_name)(*args)
+                bound = python_name if isinstance(self.compiled, NvccExtension) else cpp_name
+                return getattr(self.compiled, bound)(*args)
             try:
                 if self.replays is not None and self._toolchain.replaying:
                     return _to_python(self.replays(cpp_name, list(args)))
@@ -259,6 +297,12 @@ def nvrtc_flags(flags: Sequence[str]) -> list[str]:
     ]
     fast = ["--use_fast_math" if flag.endswith("use_fast_math") else flag for flag in kept]
     return [*TORCH_FLAGS, *fast]
+
+
+def nvcc_flags(flags: Sequence[str]) -> list[str]:
+    """A user's ``extra_cuda_cflags`` that change what is computed or accepted; architectures and paths are ours."""
+    kept = r"-D\w+(=[\w.]+)?|--?use_fast_math|--?maxrregcount=\d+|-O[0-3]|--expt-\S+|--extended-lambda"
+    return [flag for flag in flags if re.fullmatch(kept, flag)]
 
 
 def _to_python(value: Any) -> Any:

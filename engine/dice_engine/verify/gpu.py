@@ -10,6 +10,7 @@ import contextlib
 import errno
 import functools
 import json
+import math
 import os
 import stat
 import statistics
@@ -24,6 +25,9 @@ from dice_engine.verify.build.interface import InfraError
 
 WARMUP_CALLS = 200
 WARMUP_SECONDS = 2.0
+_COVER = 2.0
+"""The flushes last this many times as long as the host takes to prepare a call."""
+_MOST_FLUSHES = 64
 _ESCAPE_MS = 0.004
 """Work that ends this much later than the stream says, in the median, was not on the stream."""
 
@@ -48,8 +52,8 @@ class Timing:
 class GpuClock:
     """Times calls on torch's current GPU as they would run cold: L2 flushed, clocks warm.
 
-    The flush is enqueued right before the call and keeps the GPU busy while the host prepares it, so that for short
-    calls the time is the kernels', not the host's. Both sides of a comparison get the same treatment.
+    Flushes are enqueued right before the call, as many as keep the GPU busy while the host prepares it (``warm_up``
+    finds out), so that the time is the kernels', not the host's. Both sides of a comparison get the same treatment.
     """
 
     def __init__(self) -> None:
@@ -68,6 +72,9 @@ class GpuClock:
             max(4 * properties.L2_cache_size, 64 << 20), dtype=torch.int8, device="cuda"
         )
         self._reset_persisting_l2()
+        self._flushes = 1
+        self._flush_ms = min(self._once(self._flush.zero_)[0] for _ in range(10))
+        self._prepared_ms = 0.0
         self._overhead_ms = self._calibrate()
 
     def _reset_persisting_l2(self) -> None:
@@ -89,10 +96,12 @@ class GpuClock:
         """Milliseconds from the start to the end of the stream's work, to the end of all work, and by the host."""
         start, end, late = (self._event(enable_timing=True) for _ in range(3))
         self._synchronize()
-        self._flush.zero_()
+        for _ in range(self._flushes):
+            self._flush.zero_()
         start.record()
         begun = self._now()
         call()
+        self._prepared_ms = (self._now() - begun) * 1e3
         end.record()
         self._synchronize()
         late.record()
@@ -103,11 +112,15 @@ class GpuClock:
     def warm_up(self, call: Callable[[], Any], restore: Callable[[], Any] | None = None) -> int:
         """Call until two windows of times agree, the clocks having settled; at most 200 calls or 2 s. Returns calls."""
         seen: list[float] = []
+        prepared: list[float] = []
         until = time.monotonic() + WARMUP_SECONDS
         while len(seen) < WARMUP_CALLS and not settled(seen) and (time.monotonic() < until or len(seen) < 3):
             if restore is not None:
                 restore()
             seen.append(self._once(call)[0])
+            prepared.append(self._prepared_ms)
+            cover = _COVER * statistics.median(prepared[-9:])
+            self._flushes = min(_MOST_FLUSHES, 1 + math.ceil(cover / self._flush_ms))
         return len(seen)
 
     def measure(

@@ -139,6 +139,8 @@ class ModuleProgram:
             self.toolchain.end()
         if self.toolchain.not_understood is None and result is not None:
             return result
+        for extension in self.toolchain.extensions:
+            extension.refuse_libraries()
         raise NeedsHost(self.toolchain.not_understood or "", self.toolchain.headers is not None)
 
     def compile_hosts(self, reason: str) -> None:
@@ -224,7 +226,7 @@ class ModuleProgram:
             race=self.toolchain.race(),
             damage=arena.damage() if arena is not None else None,
             mutated=mutated,
-            ops=dict(watch.ops) if watch is not None else {},
+            ops={**watch.ops, **self._libraries()} if watch is not None else {},
             results=[result.cpu() for result in results],
             strides=[[] if t.is_contiguous() else list(t.stride()) for t in tensors_of(plain)],
             host_reads=host_reads,
@@ -233,6 +235,11 @@ class ModuleProgram:
             poison_share=max((poison_share(t, options.poison) for t in tensors_of(plain)), default=0.0),
             seconds=seconds,
         )
+
+    def _libraries(self) -> dict[str, int]:
+        """Functions of NVIDIA's libraries that compiled host code calls: torch's trace does not see them."""
+        compiled = [extension for extension in self.toolchain.extensions if extension.compiled is not None]
+        return {name: 1 for extension in compiled for name in extension.libraries}
 
     def _held(self, arena: Arena | None) -> list[torch.Tensor]:
         """What lies in memory, inputs aside, after a run whose launches did nothing: of an output's size."""

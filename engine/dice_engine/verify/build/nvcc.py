@@ -195,6 +195,7 @@ def _compile(
         "-o",
         library,
         *wraps,
+        "-Wl,--no-as-needed",  # cuBLAS and cuDNN are found through torch's own libraries
         *toolchain.libraries,
         "-ltorch_python",
     ]
