@@ -134,7 +134,7 @@ class DecodeQueue:
     def _open(self, request: wire.GenerateRequest) -> Iterator[BlockProgress | Candidate]:
         engine = self._engine(request.checkpoint, without_doubt(request.device))
         return engine.stream(
-            CoreRequest(request.kind, request.prefix, request.suffix, request.reference),
+            CoreRequest(request.kind, request.prefix, request.suffix, request.reference, request.begin),
             request.n,
             request.seed,
             temperature=request.temperature,

@@ -219,7 +219,8 @@ class Engine:
         if not ended and self.format != "fim":
             # A chat reply goes on past the core; the candidate is done when the core is.
             text = self.tokenizer.decode(reply.tokens)
-            ended = core_end(task.request.kind, text, task.request.suffix) is not None
+            core = task.request.begin + text
+            ended = core_end(task.request.kind, core, task.request.suffix) is not None
             if ended:
                 self._decoder.stop(task.job, event.candidate)
         task.finished += ended
@@ -228,7 +229,8 @@ class Engine:
         )
         if ended:
             text = self.tokenizer.decode(reply.tokens) if text is None else text
-            core = parse_core(task.request.kind, text, self.format, task.request.suffix)
+            begin = task.request.begin
+            core = parse_core(task.request.kind, begin + text, self.format, task.request.suffix)[len(begin) :]
             seconds = time.monotonic() - task.started
             task.events.append(
                 Candidate(event.candidate, core, reply.tokens, reply.step_map, reply.stopped, seconds)

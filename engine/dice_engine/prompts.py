@@ -39,6 +39,8 @@ class CoreRequest:
     prefix: str
     suffix: str
     reference: str
+    begin: str = ""
+    """The beginning of the core, when it stands already: the reply goes on from there."""
 
 
 FIM_KINDS = ("kernel_body", "load_inline_core", "module")
@@ -98,12 +100,15 @@ def build_prompt(
     request: CoreRequest, tokenizer: Encoder, budget: int | None = None, format: str = "fim"
 ) -> list[int]:
     """The prompt of ``request`` in a checkpoint's ``format`` (``fim`` or ``chat``), in at most ``budget`` tokens."""
+    begin = tokenizer.encode(request.begin) if request.begin else []
+    if budget is not None:
+        budget -= len(begin)
     if format == "fim":
-        return build_fim_prompt(request, tokenizer, budget)
+        return build_fim_prompt(request, tokenizer, budget) + begin
     if format == "chat":
         from dice_engine.chat import build_chat_prompt
 
-        return build_chat_prompt(request, tokenizer, budget)
+        return build_chat_prompt(request, tokenizer, budget) + begin
     raise PromptError(f"the checkpoint's prompt format {format!r} is not known: it is neither fim nor chat")
 
 

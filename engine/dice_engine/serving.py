@@ -209,7 +209,8 @@ class Connection:
 
         try:
             self._decoding[request.id] = self._service.decode.submit(request, emit)
-            self._service.pool(request.device).warm()
+            if request.priority <= 0:
+                self._service.pool(request.device).warm()
         except QueueFull as error:
             self.post(wire.Error(request.id, str(error)))
 

@@ -61,7 +61,9 @@ class GenerateRequest:
     """Folder of the model; None: the embedded one."""
     device: Device = "auto"
     priority: int = 0
-    """Higher goes first."""
+    """Higher goes first. Above 0 somebody waits while typing, and no verification follows."""
+    begin: str = ""
+    """The beginning of the core, when it stands already: candidates go on from there."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,14 @@ def test_chat_core_end(kind: str, text: str, core: str | None) -> None:
 
 def test_fim_reply_is_the_core() -> None:
     assert parse_core("kernel_body", " x; }\n``` ") == " x; }\n``` "
+
+
+def test_a_core_that_has_begun_stands_at_the_end_of_the_prompt(tokenizer: DiceTokenizer) -> None:
+    request = CoreRequest("kernel_body", "pre\n", "\nsuf", "ref", begin="\n  int i = ")
+    ids = build_prompt(request, tokenizer)
+    assert ids[: ids.index(tokenizer.special("<|core|>")) + 1] == build_prompt(
+        replace(request, begin=""), tokenizer
+    )
+    assert tokenizer.decode(ids).endswith("\n  int i = ")
+    long = replace(request, prefix="// a line of text\n" * 200)
+    assert len(build_prompt(long, tokenizer, 200)) <= 200
