@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dice_engine.model.tokenizer import DiceTokenizer
-from dice_engine.prompts import CoreRequest, build_fim_prompt
+from dice_engine.prompts import CoreRequest, build_prompt
 
 from dice_training.packing import Sample, make_sample
 
@@ -66,11 +66,17 @@ def build_dataset(
     block_size: int,
     context: int,
     row_length: int,
+    format: str = "fim",
     workers: int = 1,
 ) -> Dataset:
-    """Tokenise ``rows``; ``workers`` > 1 spreads the work over processes."""
+    """Tokenise ``rows`` in a checkpoint's ``format``; ``workers`` > 1 spreads the work over processes."""
     make = partial(
-        _samples, folder=tokenizer_folder, block_size=block_size, context=context, row_length=row_length
+        _samples,
+        folder=tokenizer_folder,
+        block_size=block_size,
+        context=context,
+        row_length=row_length,
+        format=format,
     )
     size = max(1, min(2000, -(-len(rows) // workers)))
     chunks = [rows[start : start + size] for start in range(0, len(rows), size)]
@@ -83,20 +89,33 @@ def build_dataset(
     return Dataset(samples, len(rows) - len(samples))
 
 
+def reply_of(row: dict[str, Any], format: str) -> str:
+    """What the model shall write: the core, or in a chat the rest of the code block that the prompt has begun."""
+    if format == "fim":
+        return row["core"]
+    text = row["core"] + row["suffix"]
+    return text + ("```" if text.endswith("\n") else "\n```")
+
+
 def _samples(
-    rows: Sequence[dict[str, Any]], folder: Path, block_size: int, context: int, row_length: int
+    rows: Sequence[dict[str, Any]],
+    folder: Path,
+    block_size: int,
+    context: int,
+    row_length: int,
+    format: str,
 ) -> list[Sample]:
     tokenizer = DiceTokenizer.load(folder)
     end = tokenizer.stop_ids[0]
     samples = []
     for row in rows:
-        core = [*tokenizer.encode(row["core"]), end]
-        if len(core) >= context:
+        reply = [*tokenizer.encode(reply_of(row, format)), end]
+        if len(reply) >= context:
             continue
-        prompt = build_fim_prompt(request_of(row), tokenizer)
-        if len(prompt) + len(core) > context - block_size:
+        prompt = build_prompt(request_of(row), tokenizer, format=format)
+        if len(prompt) + len(reply) > context - block_size:
             continue
-        sample = make_sample(prompt, core, end, block_size)
+        sample = make_sample(prompt, reply, end, block_size)
         if sample.rows_needed(block_size) <= row_length:
             samples.append(sample)
     return samples

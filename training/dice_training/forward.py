@@ -39,6 +39,8 @@ class Layers:
         backbone = self.model.model
         cos, sin = rotary_table(position, backbone.head_dim, backbone.rope_theta)
         x = backbone.embed_tokens(ids)
+        if not x.requires_grad:  # frozen embeddings: to the compiler the first layer shall be like the others
+            x.requires_grad_(torch.is_grad_enabled())
         for parameters in self.parameters:
             inputs = (self.template, parameters, x, cos, sin, mask)
             x = (

@@ -11,9 +11,10 @@ from dice_training.recipe import SftRecipe
 
 def make_optimizers(model: SdarModel, recipe: SftRecipe, fused: bool) -> list[torch.optim.Optimizer]:
     """AdamW for everything, or Muon for the layers' matrices and AdamW for the rest; ``peak`` is each group's rate."""
-    inner = [p for name, p in model.named_parameters() if p.dim() == 2 and ".layers." in name]
-    outer = [p for name, p in model.named_parameters() if p.dim() == 2 and ".layers." not in name]
-    vectors = [p for p in model.parameters() if p.dim() < 2]
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    inner = [p for name, p in trained if p.dim() == 2 and ".layers." in name]
+    outer = [p for name, p in trained if p.dim() == 2 and ".layers." not in name]
+    vectors = [p for _, p in trained if p.dim() < 2]
     rate, decay = recipe.learning_rate, recipe.weight_decay
     adam_rate = rate if recipe.optimizer == "adamw" else recipe.adam_rate
     groups = [

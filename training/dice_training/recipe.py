@@ -67,6 +67,8 @@ class SftRecipe:
     pass_file: str | None = None
     """CuKe rows whose test split gives pass@1 at each evaluation, ``pass_rows`` of them."""
     pass_rows: int = 32
+    lora_rank: int = 0
+    """Above 0: the weights of ``init`` stay as they are, in bf16, and adapters of this rank are trained."""
     checkpointing: bool = False
     """Layers keep their input only and are run again in the backward pass: less memory for a third more work."""
     seed: int = 0

@@ -15,6 +15,7 @@ from dice_engine.model.tokenizer import SPECIALS
 from dice_engine.model.weights import load_model
 
 from dice_training.data import build_dataset, read_rows, texts
+from dice_training.lora import add_adapters
 from dice_training.packing import Sample
 from dice_training.recipe import RecipeError, SftRecipe
 from dice_training.tokenizer import save_tokenizer, train_tokenizer
@@ -53,6 +54,7 @@ def train(
             block_size=recipe.block_size,
             context=model.config.max_position_embeddings,
             row_length=recipe.row_length,
+            format=model.config.format,
             workers=workers,
         )
         report(f"{len(built.samples)} samples, {built.dropped} too long and left out")
@@ -78,7 +80,11 @@ def _start(
     if recipe.init is not None:
         folder = Path(recipe.init)
         save_tokenizer_copy(folder, output)
-        return load_model(folder, device="cpu", dtype=torch.float32).requires_grad_(True).train(), folder
+        dtype = torch.bfloat16 if recipe.lora_rank else torch.float32
+        model = load_model(folder, device="cpu", dtype=dtype).requires_grad_(True).train()
+        if recipe.lora_rank:
+            add_adapters(model, recipe.lora_rank)
+        return model, folder
     if resume and (output / "tokenizer.json").is_file():
         pass  # the run has its tokenizer; another one would give its weights other meanings
     elif recipe.tokenizer is not None:

@@ -21,6 +21,7 @@ from dice_training.checkpoint import Progress, load_state, save_state
 from dice_training.feed import Feed, Inputs, Noise, Place, fingerprint, noised, take
 from dice_training.forward import Forward
 from dice_training.log import Log
+from dice_training.lora import merged
 from dice_training.optimizers import make_optimizers, schedule
 from dice_training.packing import Sample, pack
 from dice_training.recipe import RecipeError, SftRecipe
@@ -46,7 +47,7 @@ class Trainer:
             model, recipe.block_size, shape, compiled=self.cuda, checkpointing=recipe.checkpointing
         )
         self.optimizers = make_optimizers(model, recipe, fused=self.cuda)
-        self.weights: dict[str, Tensor] = dict(model.named_parameters())
+        self.weights: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if p.requires_grad}
         self.average = {n: p.detach().clone() for n, p in self.weights.items()} if recipe.ema else {}
         self.progress = Progress()
         self.stopping = False
@@ -200,7 +201,8 @@ class Trainer:
     def save_average(self) -> None:
         """The average as a checkpoint folder; the tokenizer is there already."""
         self.swap_average()
-        save_folder(self.model, self.output, dtype=torch.bfloat16, quantize=self.recipe.quantize)
+        with merged(self.model) as model:
+            save_folder(model, self.output, dtype=torch.bfloat16, quantize=self.recipe.quantize)
         self.swap_average()
 
     def _save(self) -> None:
