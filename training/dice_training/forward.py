@@ -22,8 +22,8 @@ from dice_training.feed import Inputs
 from dice_training.masks import Codes, block_mask, dense_mask, mask_mod
 from dice_training.objective import diffusion_loss
 
-LOGITS = 1 << 24
-"""About how many logits are made at a time: 4,096 tokens of a vocabulary of 4,096."""
+LOGITS = 1 << 28
+"""At most so many logits are made at a time (1 GiB in float32), and those of at most 4,096 tokens."""
 
 
 class Layers:
@@ -63,7 +63,7 @@ class Forward:
         checkpointing: bool = False,
     ) -> None:
         self.model, self.block_size, self.compiled = model, block_size, compiled
-        self.chunk = max(256, min(4096, LOGITS // model.config.vocab_size))
+        self.chunk = max(256, min(4096, LOGITS // model.config.vocab_size // 256 * 256))
         # One set of buffers for every batch: the mask's rule closes over them, so nothing is compiled twice.
         self.codes = Codes(*(torch.zeros(shape, dtype=torch.int32, device=model.device) for _ in range(3)))
         self.rule = mask_mod(self.codes)
