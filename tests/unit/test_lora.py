@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ from dice_engine.model.network import SdarModel
 from dice_engine.model.weights import load_model
 from dice_training.lora import add_adapters, merged
 from dice_training.packing import make_sample
-from dice_training.recipe import SftRecipe
+from dice_training.recipe import RecipeError, SftRecipe
+from dice_training.sft import train
 from dice_training.trainer import Trainer
 
 pytest.importorskip("peft")
@@ -67,3 +70,39 @@ def test_adapters_resume_without_the_frozen_weights(tmp_path: Path) -> None:
     second.resume()
     assert all(torch.equal(first.weights[n], second.weights[n]) for n in first.weights)
     assert all("lora" in name for name in first.weights)
+
+
+def test_a_checkpoint_is_tuned_by_adapters_and_loads_like_any_other(
+    tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    rows = [json.loads(line) for line in Path("tests/data/handmade.jsonl").read_text().splitlines()]
+    data = tmp_path / "data.jsonl"
+    data.write_text("\n".join(json.dumps({**row, "split": "train"}) for row in rows))
+    plan = SftRecipe(
+        data=str(data),
+        output=str(tmp_path / "out"),
+        init=str(tiny_checkpoint),
+        block_size=8,
+        row_length=512,
+        batch_rows=1,
+        steps=2,
+        lora_rank=2,
+        quantize=False,
+    )
+    with pytest.raises(RecipeError, match="too long"):
+        train(plan, lambda line: None)
+    config = json.loads((tiny_checkpoint / "config.json").read_text())
+    (tmp_path / "long").mkdir()
+    (tmp_path / "long/config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
+    for name in ("model.safetensors", "tokenizer.json"):
+        (tmp_path / "long" / name).write_bytes((tiny_checkpoint / name).read_bytes())
+    train(replace(plan, init=str(tmp_path / "long"), row_length=6144), lambda line: None)
+    before, after = load_model(tmp_path / "long"), load_model(tmp_path / "out")
+    assert after.config.block_size == 8
+    assert [n for n, _ in after.named_parameters()] == [n for n, _ in before.named_parameters()]
+    moved = {
+        n
+        for (n, old), new in zip(before.named_parameters(), after.parameters(), strict=True)
+        if not torch.equal(old.bfloat16(), new.bfloat16())
+    }
+    assert moved and all("proj" in name for name in moved)

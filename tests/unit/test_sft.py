@@ -122,6 +122,12 @@ def test_recipe_errors_name_the_key(tmp_path: Path) -> None:
         load_sft_recipe(tmp_path / "none.toml")
 
 
+@pytest.mark.parametrize("name", ["nano", "sdar-1.7b", "sdar-4b", "sdar-8b"])
+def test_the_recipes_that_are_shipped_can_be_read(name: str) -> None:
+    plan = load_sft_recipe(Path("training/recipes") / f"{name}.toml")
+    assert plan.output == f"runs/{name}"
+
+
 def test_a_missing_tokenizer_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"no readable tokenizer\.json there"):
         save_tokenizer_copy(tmp_path / "none", tmp_path / "out")

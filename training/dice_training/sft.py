@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from dice_engine.model.weights import load_model
 from dice_training.data import build_dataset, read_rows, texts
 from dice_training.lora import add_adapters
 from dice_training.packing import Sample
+from dice_training.ranks import Ranks, joined
 from dice_training.recipe import RecipeError, SftRecipe
 from dice_training.tokenizer import save_tokenizer, train_tokenizer
 from dice_training.trainer import Trainer
@@ -33,8 +34,18 @@ def train(
 
     ``stop_after`` ends the command after so many minutes of training; ``resume`` goes on from the state in the output
     folder. The schedule is that of the whole run, whatever the number of commands. Ctrl-C and SIGTERM save
-    the state and the checkpoint, then raise :class:`KeyboardInterrupt`.
+    the state and the checkpoint, then raise :class:`KeyboardInterrupt`. Under ``torchrun`` every process works on
+    batches of ``batch_rows`` rows of its own; the first one reports and saves.
     """
+    with joined() as ranks:
+        return _train(recipe, report if ranks.first else _silent, ranks, resume, stop_after)
+
+
+def _silent(line: str) -> None:
+    pass
+
+
+def _train(recipe: SftRecipe, report: Report, ranks: Ranks, resume: bool, stop_after: float | None) -> Path:
     torch.manual_seed(recipe.seed)
     torch.set_float32_matmul_precision("high")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -61,13 +72,16 @@ def train(
         return built.samples
 
     samples, test_samples = dataset(rows), dataset(held_out)
-    trainer = Trainer(recipe, model.to(device), report, output)
+    if not samples:
+        raise RecipeError(f"{recipe.data}: all rows are too long for the context or for row_length")
+    trainer = Trainer(recipe, model.to(device), report, output, ranks)
     if resume:
         trainer.resume()
     trainer.run(samples, test_samples, stop_after)
-    trainer.save_average()
-    (output / "recipe.json").write_text(json.dumps(asdict(recipe), indent=2))
-    report(f"saved {output}")
+    if ranks.first:
+        trainer.save_average()
+        (output / "recipe.json").write_text(json.dumps(asdict(recipe), indent=2))
+        report(f"saved {output}")
     if trainer.stopping:
         raise KeyboardInterrupt
     return output
@@ -82,6 +96,7 @@ def _start(
         save_tokenizer_copy(folder, output)
         dtype = torch.bfloat16 if recipe.lora_rank else torch.float32
         model = load_model(folder, device="cpu", dtype=dtype).requires_grad_(True).train()
+        model.config = replace(model.config, block_size=recipe.block_size)
         if recipe.lora_rank:
             add_adapters(model, recipe.lora_rank)
         return model, folder
