@@ -14,10 +14,13 @@ from dice_engine.verify.build.interface import BuildError, InfraError, LaunchErr
 from dice_engine.verify.extension import NeedsHost, Toolchain
 from dice_engine.verify.gpu import GpuClock, copy_rate
 from dice_engine.verify.judge.dynamic import left_running
+from dice_engine.verify.memory import Arena
 from dice_engine.verify.program import ProgramError, RunOptions
 from dice_engine.verify.program_kernel import KernelProgram, plan_from_message
 from dice_engine.verify.program_module import ModuleProgram
 from dice_engine.verify.protocol import Channel, Closed
+from dice_engine.verify.trace import fill_poison, poison_share
+from dice_engine.verify.values import bits
 
 
 def serve(sock: socket.socket, nonce: bytes, folder: Path, cuda: bool) -> int:
@@ -73,6 +76,22 @@ class Runner:
             return _error("infra_error", f"not enough memory: {error}")
         except OSError as error:
             return _error("infra_error", f"{type(error).__name__}: {error}")
+
+    def prepare(self) -> None:
+        """Open the GPU and load what the first run of any program would load: before there is a program."""
+        if self._device.type != "cuda":
+            return
+        arena = Arena(self._device)
+        tensor = arena.like(torch.ones(8, 8), "warming")
+        for poison in (0, 1):
+            fill_poison(tensor, poison)
+            poison_share(tensor, poison)
+        copied = tensor.clone()
+        torch.equal(bits(tensor), bits(copied))
+        torch.randn(8, device=self._device).fill_(0.0).cpu()
+        arena.damage()
+        self._toolchain.build_device("__global__ void warming(float* x) { x[0] = 1.0f; }").synchronize()
+        self._toolchain.modules.clear()
 
     # -- modules
 

@@ -40,6 +40,7 @@ from dice_engine.verify.judge.outcome import (
 )
 from dice_engine.verify.judge.reference import Reference
 from dice_engine.verify.sandbox import Limits
+from dice_engine.verify.spares import Spares
 from dice_engine.verify.verdict import KernelUse, Verdict
 from dice_engine.verify.worker import NEEDS_HOST, Failed, Worker
 from dice_engine.verify.zygote import Zygote, ZygoteError
@@ -104,12 +105,14 @@ class VerifySession:
         self._trusted_candidate = trusted_candidate
         self._threads = threads
         self._spare: list[Worker] = []
+        self._spares = Spares(self._worker) if self.cuda and not self._warm_modules else None
         self._retired = 0
         self._folder = SessionFolder(workdir)
         self._modules: OrderedDict[str, Reference] = OrderedDict()
         self._kernels: OrderedDict[str, OriginalKernel] = OrderedDict()
         with contextlib.suppress(ZygoteError):
             Zygote.shared()
+            self._prepare_next()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="verify")
 
     def __enter__(self) -> VerifySession:
@@ -123,6 +126,8 @@ class VerifySession:
         held = [entry.worker for entry in (*self._modules.values(), *self._kernels.values())]
         for worker in (*held, *self._spare, *(worker for worker, _ in self._warm)):
             worker.close()
+        if self._spares is not None:
+            self._spares.close()
         self._modules.clear()
         self._kernels.clear()
         self._pool.shutdown(wait=True)
@@ -227,6 +232,7 @@ class VerifySession:
                 verdict = correct(findings, "")
                 self._note_usage(verdict, worker)
                 if measure:
+                    self._settle()
                     timing.time_kernel(verdict, against, worker, self.timeout, self._gpu)
                 return verdict
         except Failed as failure:
@@ -261,6 +267,7 @@ class VerifySession:
                 verdict = correct(findings, f"torch still computes {kept}" if kept else "")
                 self._note_usage(verdict, worker)
                 if measure:
+                    self._settle()
                     limits = (self.timeout, self.build_timeout)
                     launches = findings.launches
                     timing.time_module(verdict, against, worker, self.baseline, launches, limits, self._gpu)
@@ -309,21 +316,35 @@ class VerifySession:
     @contextlib.contextmanager
     def _candidate_worker(self, kept: bool) -> Iterator[Worker]:
         """A runner for one candidate; it is ``kept`` for the next one where it went well."""
-        worker, used = self._warm.pop() if kept and self._warm else (self._worker(), 0)
+        worker, used = self._warm.pop() if kept and self._warm else (self._fresh(), 0)
         try:
             yield worker
         except Failed as failure:
             if failure.verdict not in ("mismatch", "build_error", "no_plan", "deceptive"):
-                worker.close()
+                kept = False
             raise
         except BaseException:
-            worker.close()
+            kept = False
             raise
         finally:
             if kept and not worker.dead and used < _WARM_USES:
                 self._warm.append((worker, used + 1))
+            elif self._spares is not None:
+                self._spares.bury(worker)
             else:
                 worker.close()
+
+    def _fresh(self) -> Worker:
+        return self._spares.take() if self._spares is not None else self._worker()
+
+    def _prepare_next(self) -> None:
+        if self._spares is not None and not (self._warm_kernels and self._warm):
+            self._spares.refill()
+
+    def _settle(self) -> None:
+        """Nothing of ours may open or close a GPU while the clock runs."""
+        if self._spares is not None:
+            self._spares.settle()
 
     def _reference_worker(self) -> Worker:
         return self._spare.pop() if self._spare else self._worker()
@@ -365,6 +386,7 @@ class VerifySession:
         except OSError as error:
             verdict = Verdict("infra_error", reason=f"{type(error).__name__}: {error}")
         verdict = self._finished(verdict, started)
+        self._prepare_next()
         if self.cache is not None:
             self.cache.put(key, verdict)
         return verdict
