@@ -11,7 +11,9 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from dice_ls.contract import COMMANDS
 from dice_ls.settings import schema
 
 HERE = Path(__file__).parent
@@ -61,7 +63,69 @@ def vim_help(before: str) -> str:
     )
 
 
-FILES: dict[Path, Callable[[str], str]] = {HERE / "neovim" / "doc" / "dice.txt": vim_help}
+KEYS = {
+    "dice.findFaster": "ctrl+alt+d f",
+    "dice.preview": "ctrl+alt+d p",
+    "dice.showEvidence": "ctrl+alt+d e",
+    "dice.cancel": "ctrl+alt+d c",
+}
+IN_CODE = "editorTextFocus && editorLangId =~ /^(cuda-cpp|cpp|python)$/"
+OF_VSCODE = {
+    "dice.preview": ("Preview the verified rewrites", "$(diff)"),
+    "dice.previewApply": ("Apply this rewrite", "$(check)"),
+    "dice.previewLeave": ("Leave this preview", "$(close)"),
+    "dice.menu": ("Show the menu", None),
+    "dice.installServer": ("Install or update the server", None),
+    "dice.restartServer": ("Restart the server", None),
+    "dice.showLog": ("Show the log", None),
+}
+"""Commands of the VS Code extension itself: title, icon."""
+
+
+def vscode_manifest(before: str) -> str:
+    manifest: dict[str, Any] = json.loads(before)
+    contributes = manifest["contributes"]
+    contributes["configuration"] = {"title": "DICE", "properties": {one["key"]: _property(one) for one in schema()}}
+    contributes["commands"] = [
+        {"command": one.command, "title": one.title, "category": "DICE"} for one in COMMANDS
+    ] + [
+        {"command": name, "title": title, "category": "DICE", **({"icon": icon} if icon else {})}
+        for name, (title, icon) in OF_VSCODE.items()
+    ]
+    contributes["keybindings"] = [
+        {"command": name, "key": key, "mac": key.replace("ctrl+alt", "cmd+alt"), "when": IN_CODE}
+        for name, key in KEYS.items()
+    ]
+    hidden = [one.command for one in COMMANDS if not one.palette] + ["dice.previewApply", "dice.previewLeave"]
+    contributes["menus"]["commandPalette"] = [{"command": name, "when": "false"} for name in hidden]
+    manifest["capabilities"]["untrustedWorkspaces"]["restrictedConfigurations"] = [
+        one["key"] for one in schema() if one["scope"] == "user"
+    ]
+    return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+
+
+def _property(one: dict[str, Any]) -> dict[str, Any]:
+    known = {name: one[name] for name in ("type", "default", "enum", "minimum", "maximum") if name in one}
+    # A setting of scope "machine" cannot be overridden by a workspace.
+    scope = "machine" if one["scope"] == "user" else "resource"
+    return {**known, "scope": scope, "description": one["description"]}
+
+
+def vscode_commands(_before: str) -> str:
+    settings = schema()
+    known = {
+        "commands": [one.to_json() for one in COMMANDS],
+        "userSettings": [one["key"] for one in settings if one["scope"] == "user"],
+        "workspaceSettings": [one["key"] for one in settings if one["scope"] == "workspace"],
+    }
+    return json.dumps(known, indent=2) + "\n"
+
+
+FILES: dict[Path, Callable[[str], str]] = {
+    HERE / "neovim" / "doc" / "dice.txt": vim_help,
+    HERE / "vscode" / "package.json": vscode_manifest,
+    HERE / "vscode" / "src" / "generated.json": vscode_commands,
+}
 
 
 if __name__ == "__main__":

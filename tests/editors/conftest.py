@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samples import FILES
+from samples import FAST, FILES
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -37,6 +37,8 @@ class Place:
             (self.workspace / name).write_bytes(text.encode())
         self.engine_folder = folder / "engine"
         self.engine_folder.mkdir()
+        samples = json.dumps({**FILES, "FAST": FAST})
+        (self.engine_folder / "samples.json").write_text(samples, encoding="utf-8")
         home = folder / "home"
         home.mkdir()
         self.environment = {
@@ -48,6 +50,8 @@ class Place:
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             **{f"XDG_{name}_HOME": str(home / name.lower()) for name in ("DATA", "CONFIG", "STATE", "CACHE")},
         }
+        # VS Code asks a login shell for the user's PATH.
+        (home / ".profile").write_text(f'export PATH="{self.environment["PATH"]}"\n', encoding="utf-8")
         self.engine: subprocess.Popen[bytes] | None = None
 
     def start_engine(self) -> None:
@@ -100,6 +104,16 @@ def place(tmp_path: Path) -> Iterator[Place]:
     """A place whose runtime folder has a short path: socket addresses end at 100 bytes."""
     with tempfile.TemporaryDirectory(prefix="dice-") as runtime:
         one = Place(tmp_path, Path(runtime))
+        one.start_engine()
+        yield one
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def place_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """One place for all scenarios of a module, where starting the editor takes long."""
+    with tempfile.TemporaryDirectory(prefix="dice-") as runtime:
+        one = Place(tmp_path_factory.mktemp("place"), Path(runtime))
         one.start_engine()
         yield one
         one.close()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from applied import compiles, value_of
 from conftest import CLIENTS, ROOT, SHOTS, Place, needs
 from nvim_rpc import Nvim, until
 from samples import EMOJI_CRLF, FAST, IN_PYTHON, SAXPY
@@ -125,19 +125,6 @@ def test_ask_progress_preview_apply_undo(editor: Callable[..., Editor], place: P
     assert text(one.nvim) == SAXPY
 
 
-def compiles(source: str, folder: Path) -> None:
-    """The file is good C++ for g++ with the shim of the CPU backend."""
-    from dice_engine.verify import build
-
-    shim = Path(build.__file__).parent / "cpu_shim"
-    path = folder / "applied.cu"
-    launches = source.index("void run_axpb")
-    path.write_text(source[:launches], encoding="utf-8")
-    command = ["g++", "-std=c++17", "-fsyntax-only", "-x", "c++", "-I", str(shim), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-
-
 def test_cancel_in_the_middle(editor: Callable[..., Editor], place: Place) -> None:
     one = editor()
     place.hold()
@@ -182,14 +169,6 @@ def test_a_kernel_in_a_python_string(editor: Callable[..., Editor]) -> None:
     one.until("vim.fn.search('fmaf', 'n') > 0")
     applied = text(one.nvim)
     assert FAST in value_of(applied, "SOURCE"), "the string's value is the candidate, to the byte"
-
-
-def value_of(source: str, name: str) -> str:
-    """The value of the string that is assigned to ``name``."""
-    for statement in ast.parse(source).body:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
-            return ast.literal_eval(statement.value)
-    raise AssertionError(f"{name} is gone")
 
 
 def test_emoji_and_crlf(editor: Callable[..., Editor]) -> None:

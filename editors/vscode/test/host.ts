@@ -1,0 +1,268 @@
+// The scenarios inside VS Code's extension host: `run` is what VS Code calls. Results go to $DICE_TEST_RESULTS as JSON.
+import * as assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import * as path from 'node:path';
+import * as vscode from 'vscode';
+import type { Api } from '../src/extension';
+
+const engine = process.env.DICE_TEST_ENGINE!;
+const samples: Record<string, string> = JSON.parse(readFileSync(path.join(engine, 'samples.json'), 'utf8'));
+const workspace = () => vscode.workspace.workspaceFolders![0].uri;
+let api: Api;
+
+async function until<T>(what: () => T | Promise<T>, name: string, seconds = 20): Promise<NonNullable<T>> {
+  const end = Date.now() + seconds * 1000;
+  for (;;) {
+    const value = await what();
+    if (value) {
+      return value as NonNullable<T>;
+    }
+    assert.ok(Date.now() < end, `waited ${seconds} s in vain for: ${name}`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+async function open(file: string, cursor = 'dst[k] ='): Promise<vscode.TextEditor> {
+  await vscode.commands.executeCommand('workbench.action.closeAllEditors');
+  const uri = vscode.Uri.joinPath(workspace(), file);
+  await vscode.workspace.fs.writeFile(uri, Buffer.from(samples[file]));
+  const document = await vscode.workspace.openTextDocument(uri);
+  const editor = await vscode.window.showTextDocument(document);
+  await until(() => document.getText() === samples[file], 'the file as written');
+  const at = document.positionAt(document.getText().indexOf(cursor));
+  editor.selection = new vscode.Selection(at, at);
+  return editor;
+}
+
+async function lenses(editor: vscode.TextEditor): Promise<string[]> {
+  const found = await vscode.commands.executeCommand<vscode.CodeLens[]>('vscode.executeCodeLensProvider', editor.document.uri, 10);
+  return found.map((lens) => lens.command?.title ?? '');
+}
+
+const lens = (editor: vscode.TextEditor, text: string) =>
+  until(async () => (await lenses(editor)).some((title) => title.includes(text)), `a lens with ${text}`);
+
+async function actions(editor: vscode.TextEditor): Promise<vscode.CodeAction[]> {
+  return vscode.commands.executeCommand('vscode.executeCodeActionProvider', editor.document.uri, editor.selection, undefined, 20);
+}
+
+const hold = () => writeFileSync(path.join(engine, 'hold'), '');
+const release = () => rmSync(path.join(engine, 'hold'), { force: true });
+const requests = (type: string) =>
+  (existsSync(path.join(engine, 'requests.jsonl')) ? readFileSync(path.join(engine, 'requests.jsonl'), 'utf8') : '')
+    .split('\n').filter(Boolean).map((line) => JSON.parse(line)).filter((one) => one.type === type).length;
+
+async function find(editor: vscode.TextEditor): Promise<void> {
+  await vscode.commands.executeCommand('dice.findFaster');
+  await lens(editor, '2.31x verified');
+}
+
+/** Opens the preview of the best rewrite; returns the text it shows. */
+async function preview(): Promise<string> {
+  await vscode.commands.executeCommand('dice.preview');
+  const shown = await until(() => {
+    const input = vscode.window.tabGroups.activeTabGroup.activeTab?.input;
+    return input instanceof vscode.TabInputTextDiff ? input.modified : undefined;
+  }, 'the preview');
+  return (await vscode.workspace.openTextDocument(shown)).getText();
+}
+
+const rewritten = (text: string, core: string) => {
+  const end = text.includes('\r\n') ? '\r\n' : '\n';
+  const start = text.indexOf('{', text.indexOf('__global__')) + 1;
+  return text.slice(0, start) + core.replaceAll('\n', end) + text.slice(text.indexOf(`}${end}${end}`, start));
+};
+
+const scenarios: Record<string, () => Promise<void>> = {
+  async lens() {
+    await lens(await open('saxpy.cu'), 'DICE: find faster');
+  },
+
+  async search_preview_apply_undo() {
+    const editor = await open('saxpy.cu');
+    const before = editor.document.getText();
+    hold();
+    await vscode.commands.executeCommand('dice.findFaster');
+    await lens(editor, 'DICE: checking 1/8');
+    await until(() => api.session.status?.state === 'checking', 'the status');
+    assert.equal(api.session.status?.device, 'NVIDIA H200');
+    release();
+    await lens(editor, '2.31x verified');
+    const titles = (await actions(editor)).map((one) => one.title);
+    assert.ok(titles.some((title) => title.startsWith('Preview: Rewrite `axpb`: 2.31x')), titles.join('\n'));
+    const wanted = rewritten(before, samples.FAST);
+    assert.equal(await preview(), wanted);
+    assert.equal(editor.document.getText(), before, 'a preview changes nothing');
+    await vscode.commands.executeCommand('dice.previewApply');
+    assert.equal(editor.document.getText(), wanted);
+    writeFileSync(path.join(engine, 'applied.cu'), wanted);
+    await vscode.commands.executeCommand('undo');
+    assert.equal(editor.document.getText(), before, 'one undo takes it back');
+  },
+
+  async action_applies_to_the_byte() {
+    const editor = await open('saxpy.cu');
+    const before = editor.document.getText();
+    await find(editor);
+    const action = (await actions(editor)).find((one) => one.title.startsWith('Rewrite `axpb`: 2.31x'));
+    assert.ok(action?.edit);
+    await vscode.workspace.applyEdit(action.edit);
+    assert.equal(editor.document.getText(), rewritten(before, samples.FAST));
+  },
+
+  async stale_preview_is_not_applied() {
+    const editor = await open('saxpy.cu');
+    await find(editor);
+    await preview();
+    const edit = new vscode.WorkspaceEdit();
+    edit.insert(editor.document.uri, new vscode.Position(0, 0), '// above\n');
+    await vscode.workspace.applyEdit(edit);
+    const text = editor.document.getText();
+    await vscode.commands.executeCommand('dice.previewApply');
+    assert.equal(editor.document.getText(), text);
+  },
+
+  async cancel() {
+    const editor = await open('saxpy.cu');
+    const before = requests('cancel');
+    hold();
+    await vscode.commands.executeCommand('dice.findFaster');
+    await lens(editor, 'DICE: checking 1/8');
+    await vscode.commands.executeCommand('dice.cancel');
+    await until(() => requests('cancel') > before, 'the engine to be told');
+    release();
+    await lens(editor, 'DICE: find faster');
+  },
+
+  async edit_while_it_runs() {
+    const editor = await open('saxpy.cu');
+    const before = requests('cancel');
+    hold();
+    await vscode.commands.executeCommand('dice.findFaster');
+    await lens(editor, 'DICE: checking 1/8');
+    await editor.edit((edit) => edit.insert(editor.selection.active, '/* typed */ '));
+    await until(() => requests('cancel') > before, 'the search to be cancelled');
+    release();
+    await lens(editor, 'DICE: find faster');
+    assert.ok(!(await actions(editor)).some((one) => one.title.startsWith('Rewrite `')));
+  },
+
+  async python_string() {
+    const editor = await open('inline.py', 'outt');
+    const [found] = await until(() => {
+      const all = vscode.languages.getDiagnostics(editor.document.uri).filter((one) => one.source === 'dice');
+      return all.length ? all : undefined;
+    }, 'the diagnostic');
+    assert.equal(editor.document.getText(found.range), 'outt');
+    await editor.edit((edit) => edit.replace(found.range, 'out'));
+    await until(() => !vscode.languages.getDiagnostics(editor.document.uri).some((one) => one.source === 'dice'), 'no diagnostic');
+    const at = editor.document.positionAt(editor.document.getText().indexOf('dst[k] ='));
+    editor.selection = new vscode.Selection(at, at);
+    await find(editor);
+    await preview();
+    await vscode.commands.executeCommand('dice.previewApply');
+    writeFileSync(path.join(engine, 'applied.py'), editor.document.getText());
+  },
+
+  async emoji_and_crlf() {
+    const editor = await open('emoji.cu');
+    const before = editor.document.getText();
+    assert.equal(editor.document.eol, vscode.EndOfLine.CRLF);
+    await find(editor);
+    await preview();
+    await vscode.commands.executeCommand('dice.previewApply');
+    assert.equal(editor.document.getText(), rewritten(before, samples.FAST));
+  },
+
+  async engine_killed() {
+    const editor = await open('saxpy.cu');
+    hold();
+    await vscode.commands.executeCommand('dice.findFaster');
+    await lens(editor, 'DICE: checking 1/8');
+    process.kill(Number(readFileSync(path.join(engine, 'pid'), 'utf8')), 'SIGKILL');
+    await until(() => api.session.status?.state === 'unavailable', 'the status to say so');
+    release();
+    rmSync(path.join(engine, 'ready'));
+    const [python, script] = JSON.parse(process.env.DICE_TEST_RESTART!);
+    spawn(python, [script, engine], { stdio: 'ignore', detached: true }).unref();
+    await until(() => existsSync(path.join(engine, 'ready')), 'the engine');
+    await find(editor);
+    assert.notEqual(api.session.status?.state, 'unavailable');
+  },
+
+  async server_killed() {
+    const editor = await open('saxpy.cu');
+    const children = await until(() => serverPids(), 'the server process');
+    children.forEach((pid) => process.kill(pid, 'SIGKILL'));
+    await until(() => serverPids()?.some((pid) => !children.includes(pid)), 'a new server');
+    await lens(editor, 'DICE: find faster');
+  },
+
+  async untrusted() {
+    assert.equal(vscode.workspace.isTrusted, false);
+    const editor = await open('saxpy.cu');
+    await lens(editor, 'DICE: find faster');
+    await vscode.commands.executeCommand('dice.findFaster');
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+    assert.equal(requests('generate') + requests('verify'), 0, 'nothing may reach the engine');
+    assert.equal(api.session.status?.engine?.running ?? false, false);
+  },
+
+  async old_server() {
+    const configuration = vscode.workspace.getConfiguration('dice');
+    await configuration.update('python', process.env.DICE_TEST_OLD_PYTHON, vscode.ConfigurationTarget.Global);
+    await until(() => api.session.state === 'running' && !api.session.knows('dice.showEvidence'), 'the old server');
+    const editor = await open('saxpy.cu');
+    assert.equal(await vscode.commands.executeCommand('dice.showEvidence'), undefined);
+    await vscode.commands.executeCommand('dice.findFaster');
+    await until(async () => (await actions(editor)).some((one) => one.title.startsWith('Rewrite `axpb`: 2.31x')), 'a rewrite');
+    assert.equal(await preview(), rewritten(samples['saxpy.cu'], samples.FAST));
+    await configuration.update('python', undefined, vscode.ConfigurationTarget.Global);
+    await until(() => api.session.state === 'running' && api.session.knows('dice.showEvidence'), 'the present server again');
+  },
+};
+
+/** Servers of this extension host, from /proc. */
+function serverPids(): number[] | undefined {
+  const children = readFileSync(`/proc/${process.pid}/task/${process.pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number);
+  const servers = children.filter((pid) => {
+    try {
+      return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('dice');
+    } catch {
+      return false;
+    }
+  });
+  return servers.length ? servers : undefined;
+}
+
+export async function run(): Promise<void> {
+  const results: Record<string, string> = {};
+  try {
+    const extension = vscode.extensions.getExtension<Api>('dice.dice')!;
+    api = await extension.activate();
+    await until(() => api.session.state === 'running', 'the server').catch((error) => {
+      throw new Error(`${error} (${api.session.state}: ${api.session.problem})`);
+    });
+    const only = process.env.DICE_TEST_ONLY;
+    for (const [name, scenario] of Object.entries(scenarios)) {
+      if (only ? only !== name : name === 'untrusted') {
+        continue;
+      }
+      const started = Date.now();
+      try {
+        await scenario();
+        results[name] = 'ok';
+      } catch (error) {
+        results[name] = String((error as Error).stack ?? error);
+      }
+      release();
+      results[`${name} seconds`] = String((Date.now() - started) / 1000);
+    }
+  } catch (error) {
+    results.start = String((error as Error).stack ?? error);
+  }
+  const target = process.env.DICE_TEST_RESULTS!;
+  writeFileSync(`${target}.part`, JSON.stringify(results, null, 2));
+  renameSync(`${target}.part`, target);
+}
