@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
@@ -24,6 +25,7 @@ from dice_training.log import Log
 from dice_training.lora import merged
 from dice_training.optimizers import make_optimizers, schedule
 from dice_training.packing import Sample, pack
+from dice_training.ranks import Ranks
 from dice_training.recipe import RecipeError, SftRecipe
 from dice_training.scoring import pass_at_1
 from dice_training.speed import Work, peak_flops, training_flops
@@ -32,13 +34,19 @@ Report = Callable[[str], None]
 LOG_EVERY = 50
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
 SAVE_MINUTES = 10.0
+ALONE = Ranks()
+_SEED_STEP = 1_000_003
+"""Between the seeds of two processes: each reads the data in an order of its own."""
 
 
 class Trainer:
     """Trains ``model`` in place; :attr:`average` holds the average of its weights, empty with ``ema`` 0."""
 
-    def __init__(self, recipe: SftRecipe, model: SdarModel, report: Report, output: Path) -> None:
+    def __init__(
+        self, recipe: SftRecipe, model: SdarModel, report: Report, output: Path, ranks: Ranks = ALONE
+    ) -> None:
         self.recipe, self.model, self.report, self.output = recipe, model, report, output
+        self.ranks = ranks
         self.device = model.device
         self.cuda = self.device.type == "cuda"
         self.noise = Noise(model.config.mask_token_id, recipe.block_size, recipe.noise)
@@ -70,19 +78,18 @@ class Trainer:
             self.noise,
             row_length=recipe.row_length,
             batch_rows=recipe.batch_rows,
-            seed=recipe.seed,
+            seed=recipe.seed + _SEED_STEP * self.ranks.rank,
             place=self.progress.place if data == self.progress.data else Place(),
             pin=self.cuda,
         )
-        self.log = Log(self.output, self.progress.step)
-        with self._signals():
-            try:
+        with self._signals(), contextlib.closing(feed):
+            if not self.ranks.first:
+                self._loop(feed, [], data, stop_after)
+                return
+            with contextlib.closing(Log(self.output, self.progress.step)) as self.log:
                 self._loop(feed, test_samples, data, stop_after)
                 self._save()
                 self._evaluate(test_samples)
-            finally:
-                feed.close()
-                self.log.close()
 
     def _loop(self, feed: Feed, test_samples: list[Sample], data: str, stop_after: float | None) -> None:
         recipe, first = self.recipe, self.progress
@@ -97,26 +104,28 @@ class Trainer:
             by_clock = seconds / 60 / recipe.max_minutes if recipe.max_minutes else 0.0
             done = max(step / recipe.steps, by_clock)
             late = stop_after is not None and step > first.step and spent >= stop_after * 60
-            if done >= 1 or self.stopping or late:
+            done, stop = self.ranks.agreed(done, done >= 1 or self.stopping or late)
+            if stop:
                 break
             rate = schedule(done, recipe.warmup, recipe.decay)
             parts = [feed.next() for _ in range(recipe.accumulate)]
             loss = self.step(parts, rate)
             work = sum((part.work for part in parts), work)
             self.progress = Progress(step + 1, seconds, feed.place, data)
-            if step % LOG_EVERY == 0 or step == recipe.steps - 1:
+            if self.ranks.first and (step % LOG_EVERY == 0 or step == recipe.steps - 1):
                 value = loss.item()
                 if not np.isfinite(value):
                     raise RecipeError(f"step {step}: the loss is {value}; lower learning_rate")
                 now = time.monotonic()
                 self._tell(step, value, rate, work, now - lap)
                 lap, work = now, Work()
-            if recipe.eval_every and (step + 1) % recipe.eval_every == 0 and step + 1 < recipe.steps:
+            due = recipe.eval_every and (step + 1) % recipe.eval_every == 0 and step + 1 < recipe.steps
+            if due and self.ranks.first:
                 began = time.monotonic()
                 self._evaluate(test_samples)
                 paused = time.monotonic() - began
                 start, lap = start + paused, lap + paused
-            if time.monotonic() - saved > SAVE_MINUTES * 60:
+            if self.ranks.first and time.monotonic() - saved > SAVE_MINUTES * 60:
                 self._save()
                 saved = time.monotonic()
 
@@ -155,13 +164,15 @@ class Trainer:
             self.report(line)
 
     def step(self, parts: list[Inputs], rate: float) -> Tensor:
-        """One update from ``parts``, at the share ``rate`` of the peak learning rates. Returns the loss."""
-        answers = sum(part.answers for part in parts)
+        """One update from ``parts`` and those of the other processes, at the share ``rate`` of the peak learning
+        rates. Returns the loss."""
+        answers = self.ranks.total(torch.tensor(sum(part.answers for part in parts), device=self.device))
         total = torch.zeros((), device=self.device)
         for part in parts:
             loss = self.forward.loss_sum(part.to(self.device)) / answers
             loss.backward()
             total += loss.detach()
+        self.ranks.add_gradients(self.weights.values())
         torch.nn.utils.clip_grad_norm_(self.weights.values(), 1.0)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -171,7 +182,7 @@ class Trainer:
         if self.average:
             update = get_ema_multi_avg_fn(self.recipe.ema)  # it runs without gradients
             update(list(self.average.values()), list(self.weights.values()), 0)
-        return total
+        return self.ranks.total(total)
 
     def evaluate(self, samples: list[Sample]) -> dict[float, float]:
         """Cross-entropy a hidden token at each of :data:`LEVELS` of noise, over whole batches of rows (at least one).

@@ -1,0 +1,85 @@
+"""Several processes train as one does that accumulates their batches."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+from torch.multiprocessing.spawn import spawn
+
+sys.path.insert(0, str(Path(__file__).parent))
+from dice_training.feed import Feed, Inputs
+from dice_training.ranks import Ranks, joined
+from dice_training.trainer import _SEED_STEP, Trainer
+from safetensors.torch import load_file, save_file
+from test_sft import copies, recipe, tiny_model
+
+STEPS = 6
+
+
+def run(folder: Path, ranks: Ranks) -> Trainer:
+    plan = recipe(folder, steps=STEPS, optimizer="muon")
+    trainer = Trainer(plan, tiny_model(), lambda line: None, folder, ranks)
+    trainer.run(copies(200), copies(8))
+    return trainer
+
+
+def member(rank: int, folder: str, count: int, port: int) -> None:
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    torch.set_num_threads(1)
+    with joined() as ranks:
+        assert (ranks.rank, ranks.count) == (rank, count)
+        # A clock that runs ahead must not let one process take another number of steps.
+        assert ranks.agreed(rank + 0.25, 7.0) == (0.25, 7.0)
+        trainer = run(Path(folder), ranks)
+    save_file({name: p.detach() for name, p in trainer.weights.items()}, f"{folder}/{rank}.safetensors")
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return held.getsockname()[1]
+
+
+def test_two_processes_take_the_steps_of_one_that_accumulates(tmp_path: Path) -> None:
+    together = tmp_path / "together"
+    together.mkdir()
+    spawn(member, (str(together), 2, free_port()), nprocs=2)
+    first, second = (load_file(together / f"{rank}.safetensors") for rank in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+    alone = recipe(tmp_path / "alone", steps=STEPS, optimizer="muon")
+    trainer = Trainer(alone, tiny_model(), lambda line: None, tmp_path / "alone")
+    feeds = [
+        Feed(copies(200), trainer.noise, row_length=64, batch_rows=4, seed=alone.seed + rank * _SEED_STEP)
+        for rank in range(2)
+    ]
+    rates: list[float] = []
+    step = trainer.step
+
+    def both(parts: list[Inputs], rate: float) -> torch.Tensor:
+        rates.append(rate)
+        return step([feed.next() for feed in feeds], rate)
+
+    trainer.step = both  # type: ignore[method-assign]
+    trainer.run(copies(200), copies(8))
+    assert len(rates) == STEPS
+    for name, weight in trainer.weights.items():
+        torch.testing.assert_close(first[name], weight.detach(), rtol=1e-5, atol=1e-6)
+    losses = [
+        [json.loads(line)["loss"] for line in (folder / "log.jsonl").open() if '"loss"' in line]
+        for folder in (together, tmp_path / "alone")
+    ]
+    assert losses[0]
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-5, atol=1e-6)
