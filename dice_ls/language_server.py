@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 from pygls.capabilities import get_capability
@@ -14,6 +14,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.uris import to_fs_path
 
 from dice_ls import __version__
+from dice_ls.compiler import Compiler
 from dice_ls.documents import Document, Documents
 from dice_ls.engine import Engine
 from dice_ls.progress import ProgressBar
@@ -23,6 +24,9 @@ from dice_ls.status import StatusReporter
 from dice_ls.suggestions.jobs import JobQueue
 from dice_ls.suggestions.store import Store
 from dice_ls.trust import TrustStore
+
+if TYPE_CHECKING:
+    from dice_ls.features.inline_completion import Ghosts
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +49,7 @@ class DiceServer(LanguageServer):
         """The progress bars that are shown, by token."""
         self.status = StatusReporter(self.protocol.notify)
         self.engine = Engine()
+        self.compiler = Compiler()
         self.jobs = JobQueue(self)
         self._refreshing = False
 
@@ -99,4 +104,6 @@ class DiceServer(LanguageServer):
             self.protocol.answer_parse_error(error)
         log.error("%s", error)
 
+    ghosts: Ghosts
+    """Set by the feature itself."""
     protocol: DiceProtocol  # pyright: ignore[reportIncompatibleVariableOverride]

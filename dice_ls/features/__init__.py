@@ -12,6 +12,7 @@ _NAMES = (
     "code_actions",
     "code_lens",
     "evidence",
+    "inline_completion",
     "commands",
     "engine_commands",
     "trust",

@@ -17,6 +17,7 @@ def register(server: DiceServer) -> None:
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
     def did_change(ls: DiceServer, params: types.DidChangeTextDocumentParams) -> None:
+        ls.ghosts.typed(params.text_document.uri)
         later.check(params.text_document.uri, delay=ls.settings.diagnosticsDelayMs / 1000)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)

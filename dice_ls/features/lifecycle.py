@@ -29,6 +29,7 @@ def register(server: DiceServer) -> None:
     async def shutdown(ls: DiceServer, _params: None) -> None:
         await ls.jobs.stop()
         await ls.engine.close()
+        ls.compiler.close()
 
     @server.feature(types.WINDOW_WORK_DONE_PROGRESS_CANCEL)
     def cancel_progress(ls: DiceServer, params: types.WorkDoneProgressCancelParams) -> None:

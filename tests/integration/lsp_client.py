@@ -118,6 +118,11 @@ class Client:
             client.notify("initialized", {})
         return client
 
+    @property
+    def last_id(self) -> int:
+        """The id of the request that was sent last."""
+        return self._next
+
     def send(self, message: dict[str, Any] | bytes) -> None:
         body = message if isinstance(message, bytes) else json.dumps({"jsonrpc": "2.0", **message}).encode()
         assert self.process.stdin is not None

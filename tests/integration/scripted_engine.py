@@ -67,6 +67,9 @@ class ScriptedEngine:
                 reference=message.reference,
                 n=message.n,
                 checkpoint=message.checkpoint,
+                begin=message.begin,
+                priority=message.priority,
+                max_new_tokens=message.max_new_tokens,
             )
             running[message.id] = asyncio.ensure_future(self.generate(message, writer))
         elif isinstance(message, wire.VerifyRequest):
