@@ -30,6 +30,17 @@ def test_graphs_equal_eager_and_the_cpu(block: int, late: int) -> None:
     assert decode_together(model, requests, late, block_size=block, static=False) == expected
 
 
+@pytest.mark.parametrize("block", [1, 3, 4, 16])
+@pytest.mark.parametrize("few", [0, 64])
+def test_fused_kernels_equal_the_network(block: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dice_engine.decode import fused
+
+    monkeypatch.setattr(fused, "FEW_TOKENS", few)
+    model, requests = make_model(12), mixed_requests(make_model(12))
+    expected = decode_together(model, requests, block_size=block)
+    assert decode_together(model.to("cuda"), requests, 2, block_size=block, fused=True) == expected
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_generate_on_the_gpu_equals_the_cpu(strategy: str) -> None:
     common: dict[str, Any] = dict(strategy=strategy, steps=3, temperature=0.9, n=6, seed=5, threshold=0.3)

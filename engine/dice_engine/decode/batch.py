@@ -57,7 +57,8 @@ class BatchDecoder:
 
     A candidate's tokens depend on its own prompt, options, seed and temperature only. ``pages`` bounds the memory (see
     :class:`PagePool`); requests wait until there is room. ``static``: passes of few different shapes, captured in CUDA
-    graphs, and results read one pass later; None: on a GPU. For one thread.
+    graphs, and results read one pass later; None: on a GPU. ``fused``: with this project's Triton kernels. For one
+    thread.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class BatchDecoder:
         pages: int,
         max_rows: int = MAX_ROWS,
         static: bool | None = None,
+        fused: bool = False,
     ) -> None:
         config = model.config
         self.model, self.size = model, block_size or config.block_size
@@ -76,7 +78,7 @@ class BatchDecoder:
         longest = self.pool.pages_of(config.max_position_embeddings + self.size)
         self._table = torch.zeros(max_rows, longest, dtype=torch.int64, device=model.device)
         self._static = model.device.type == "cuda" if static is None else static
-        self._passes = Passes(model, self.pool, self._rows, self._table, self._static)
+        self._passes = Passes(model, self.pool, self._rows, self._table, self._static, fused)
         self._live: list[_Live] = []
         self._waiting: list[Job] = []
         self._pending: _Pending | None = None

@@ -27,6 +27,19 @@ class Grid:
     one may take any token: nobody reads them."""
 
 
+@dataclass(frozen=True)
+class Cells:
+    """Where the ``rows * width`` tokens of a pass sit; all int64, one a token but ``table [rows, pages]``."""
+
+    table: Tensor
+    slots: Tensor
+    """Places in a layer's pages that the new keys and values go to."""
+    positions: Tensor
+    visible: Tensor
+    """How many positions a token sees; it does not fall inside a row."""
+    width: int
+
+
 def grid_attention(pool: PagePool, grid: Grid) -> Attend:
     """Attention of q ``[1, heads, tokens, dim]`` or ``[rows, heads, width, dim]``; writes the new k and v first."""
     rows, width = grid.visible.shape

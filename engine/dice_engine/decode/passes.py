@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from dice_engine.decode.paged import Grid, grid_attention
+from dice_engine.decode.paged import Cells, Grid, grid_attention
 from dice_engine.decode.pages import TRASH, PagePool
 from dice_engine.decode.rows import Rows
 from dice_engine.decode.sampling import Needs
 from dice_engine.model.network import SdarModel
+
+if TYPE_CHECKING:
+    from dice_engine.decode.fused import FusedNetwork
 
 
 class Shape(NamedTuple):
@@ -29,11 +32,19 @@ class Passes:
     """Runs passes over ``rows`` and ``table`` (int64 ``[rows, pages]``, the pages of each row in order).
 
     ``static``: every cell goes through the network, so a shape is always the same program; on a GPU it is captured
-    when it is first met and replayed from then on. Otherwise only the cells that hold a token are computed.
+    when it is first met and replayed from then on. Otherwise only the cells that hold a token are computed. ``fused``:
+    by the kernels of ``fused.py``.
     """
 
-    def __init__(self, model: SdarModel, pool: PagePool, rows: Rows, table: Tensor, static: bool) -> None:
+    def __init__(
+        self, model: SdarModel, pool: PagePool, rows: Rows, table: Tensor, static: bool, fused: bool
+    ) -> None:
         self.model, self.pool, self.rows, self.table, self.static = model, pool, rows, table, static
+        self._fused: FusedNetwork | None = None
+        if fused:
+            from dice_engine.decode.fused import FusedNetwork  # needs Triton
+
+            self._fused = FusedNetwork(model, pool)
         self._graphs: dict[Shape, torch.cuda.CUDAGraph] = {}
         self._memory = torch.cuda.graph_pool_handle() if static and rows.device.type == "cuda" else None
 
@@ -80,6 +91,20 @@ class Passes:
             tokens = (cells, token_of_cell)
             ids, positions = ids.flatten()[cells][None], positions.flatten()[cells][None]
             slots = slots.flatten()[cells]
+        if self._fused is not None:
+            hidden = self._fused.hidden(
+                ids.flatten(),
+                Cells(
+                    table,
+                    slots.flatten(),
+                    positions.flatten(),
+                    visible.clamp_min(1).flatten(),
+                    place.shape[0],
+                ),
+            )
+            hidden = hidden.view(shape.rows, place.shape[0], -1)[:, -size:].reshape(shape.rows * size, -1)
+            rows.unmask(self._fused.logits(hidden).view(shape.rows, size, -1), shape.needs)
+            return
         grid = Grid(table, slots.flatten(), visible.clamp_min(1), tokens)
         hidden = self.model.model(ids, positions, grid_attention(self.pool, grid))
         if tokens is not None:
