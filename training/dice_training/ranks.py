@@ -50,6 +50,11 @@ class Ranks:
             gradient.copy_(summed.view_as(gradient))
 
 
+def first_rank() -> bool:
+    """Whether this process is the first one, known before any has joined."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 @contextmanager
 def joined() -> Iterator[Ranks]:
     """Join the processes that ``torchrun`` started, if it did; on a GPU machine each takes the GPU of its number."""

@@ -17,9 +17,9 @@ from dice_engine.model.weights import load_model
 from dice_training.data import build_dataset, read_rows, texts
 from dice_training.lora import add_adapters
 from dice_training.packing import Sample
-from dice_training.ranks import Ranks, joined
+from dice_training.ranks import first_rank, joined
 from dice_training.recipe import RecipeError, SftRecipe
-from dice_training.tokenizer import save_tokenizer, train_tokenizer
+from dice_training.tokenizer import save_tokenizer, train_tokenizer, write_whole
 from dice_training.trainer import Trainer
 
 Report = Callable[[str], None]
@@ -37,17 +37,9 @@ def train(
     the state and the checkpoint, then raise :class:`KeyboardInterrupt`. Under ``torchrun`` every process works on
     batches of ``batch_rows`` rows of its own; the first one reports and saves.
     """
-    with joined() as ranks:
-        return _train(recipe, report if ranks.first else _silent, ranks, resume, stop_after)
-
-
-def _silent(line: str) -> None:
-    pass
-
-
-def _train(recipe: SftRecipe, report: Report, ranks: Ranks, resume: bool, stop_after: float | None) -> Path:
     torch.manual_seed(recipe.seed)
     torch.set_float32_matmul_precision("high")
+    report = report if first_rank() else _silent
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     output = Path(recipe.output)
     every = list(read_rows(Path(recipe.data)))
@@ -74,17 +66,23 @@ def _train(recipe: SftRecipe, report: Report, ranks: Ranks, resume: bool, stop_a
     samples, test_samples = dataset(rows), dataset(held_out)
     if not samples:
         raise RecipeError(f"{recipe.data}: all rows are too long for the context or for row_length")
-    trainer = Trainer(recipe, model.to(device), report, output, ranks)
-    if resume:
-        trainer.resume()
-    trainer.run(samples, test_samples, stop_after)
-    if ranks.first:
-        trainer.save_average()
-        (output / "recipe.json").write_text(json.dumps(asdict(recipe), indent=2))
-        report(f"saved {output}")
+    # The processes join when the data is there: it is made by forks, which nothing of a GPU or a network survives.
+    with joined() as ranks:
+        trainer = Trainer(recipe, model.to(device), report, output, ranks)
+        if resume:
+            trainer.resume()
+        trainer.run(samples, test_samples, stop_after)
+        if ranks.first:
+            trainer.save_average()
+            (output / "recipe.json").write_text(json.dumps(asdict(recipe), indent=2))
+            report(f"saved {output}")
     if trainer.stopping:
         raise KeyboardInterrupt
     return output
+
+
+def _silent(line: str) -> None:
+    pass
 
 
 def _start(
@@ -135,4 +133,4 @@ def save_tokenizer_copy(source: Path, output: Path) -> None:
     except OSError as error:
         raise RecipeError(f"{source}: no readable tokenizer.json there ({error.strerror})") from error
     output.mkdir(parents=True, exist_ok=True)
-    (output / "tokenizer.json").write_bytes(content)
+    write_whole(output / "tokenizer.json", content)

@@ -6,6 +6,7 @@ one pre-token, since code is mostly that.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -37,4 +38,11 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    write_whole(folder / "tokenizer.json", tokenizer.to_str(pretty=True).encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace ``path`` in one step: whoever reads it meanwhile sees the old file or the new one."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_bytes(content)
+    fresh.replace(path)
