@@ -19,8 +19,8 @@ from dice_training.masks import dense_mask
 from dice_training.objective import Batch, Corrupted
 from dice_training.optimizers import schedule
 from dice_training.packing import Sample, make_sample, pack
-from dice_training.recipe import RecipeError, SftRecipe, load_sft_recipe
-from dice_training.sft import save_tokenizer_copy
+from dice_training.recipe import ModelShape, RecipeError, SftRecipe, load_sft_recipe
+from dice_training.sft import save_tokenizer_copy, train
 from dice_training.speed import Work, training_flops
 from dice_training.train_cli import main
 from dice_training.trainer import Trainer
@@ -290,3 +290,26 @@ def test_operations_are_those_that_torch_counts(tmp_path: Path, length: int) -> 
     dense = sum(count for name, count in products.items() if name == torch.ops.aten.mm)
     assert training_flops(config, Work(rows.ids.size, 0, part.work.hidden)) == pytest.approx(dense, rel=0.01)
     assert training_flops(config, Work(0, pairs, 0)) == 12 * 2 * 2 * 16 * pairs
+
+
+def test_greedy_cores_are_judged_while_it_trains(tmp_path: Path) -> None:
+    """Two layers know nothing after two steps, and the judge says so."""
+    rows = [json.loads(line) for line in Path("tests/data/handmade.jsonl").read_text().splitlines()]
+    shortest = min(rows, key=lambda row: len(row["reference"] + row["program"]))
+    data = tmp_path / "data.jsonl"
+    data.write_text("\n".join(json.dumps({**shortest, "split": split}) for split in ("train", "test")))
+    plan = SftRecipe(
+        data=str(data),
+        output=str(tmp_path / "out"),
+        shape=ModelShape(2, 16, 16, 2, 1, 8, vocab=800, context=400),
+        row_length=640,
+        batch_rows=1,
+        steps=2,
+        pass_file=str(data),
+        pass_rows=1,
+    )
+    lines: list[str] = []
+    train(plan, lines.append)
+    assert any("held-out loss" in line and "pass@1 0.0%" in line for line in lines), lines
+    entries = [json.loads(line) for line in (tmp_path / "out/log.jsonl").read_text().splitlines()]
+    assert entries[-1]["pass@1"] == 0.0
