@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
+from pathlib import Path
 
 import pytest
 from dice_engine.verify.verdict import Verdict
+from dice_training.data import DataError
 from dice_training.evaluate.cli import table
-from dice_training.evaluate.infill import Judged, pass_at_k, summarise
+from dice_training.evaluate.infill import Judged, pass_at_k, read_candidates, summarise
 
 
 @pytest.mark.parametrize(
@@ -40,3 +43,15 @@ def test_summary_counts_the_greedy_candidate_and_every_verdict() -> None:
         "verified": 1,
     }
     assert "50.0%" in table(summary)
+
+
+def test_earlier_candidates_are_taken_for_the_rows_they_belong_to(tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    file.write_text(json.dumps({"id": "1-7", "cores": ["a", "b", "c"], "verdicts": []}) + "\n")
+    found = read_candidates([{"id": "1-6"}, {"id": "1-7"}], file, 2)
+    assert [(item.row["id"], item.cores) for item in found] == [("1-7", ["a", "b"])]
+    with pytest.raises(DataError, match="no candidates"):
+        read_candidates([{"id": "1-6"}], file, 2)
+    file.write_text('{"id": "1-7"}\n')
+    with pytest.raises(DataError, match="not the --out"):
+        read_candidates([{"id": "1-7"}], file, 2)

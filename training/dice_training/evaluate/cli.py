@@ -25,6 +25,12 @@ def main(argv: list[str]) -> int:
     infill.add_argument("--seed", type=int, default=0)
     infill.add_argument("--workers", type=int, default=cores(), help="verifying processes (one a core)")
     infill.add_argument("--out", type=Path, help="write every candidate and verdict here, as JSONL")
+    infill.add_argument(
+        "--candidates",
+        type=Path,
+        metavar="FILE",
+        help="verify the candidates in FILE, the --out of an evaluation, instead of decoding",
+    )
     infill.add_argument("--json", action="store_true", help="print the scores as JSON")
     args = parser.parse_args(argv)
     try:
@@ -51,6 +57,7 @@ def _infill(args: argparse.Namespace) -> int:
             workers=args.workers,
             out=args.out,
             report=lambda line: print(line, file=sys.stderr, flush=True),
+            decoded_before=args.candidates,
         )
     except (DataError, CheckpointError) as error:
         print(f"dice eval: {error}", file=sys.stderr)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dice_engine.verify.verdict import CORRECT, Verdict
 
-from dice_training.data import read_rows, request_of
+from dice_training.data import DataError, read_rows, request_of
 from dice_training.judging import Case, JudgePool
 
 if TYPE_CHECKING:
@@ -53,13 +53,20 @@ def evaluate(
     workers: int,
     out: Path | None,
     report: Report,
+    decoded_before: Path | None = None,
 ) -> dict[str, Any]:
-    """Decode ``n`` candidates for each test row of ``file`` and verify them on ``device`` (``cpu`` or ``cuda``)."""
+    """Decode ``n`` candidates for each test row of ``file`` and verify them on ``device`` (``cpu`` or ``cuda``).
+
+    ``decoded_before``: the ``out`` of an earlier evaluation, whose candidates are verified again instead.
+    """
     rows = list(read_rows(file, "test"))[:limit]
     start = time.monotonic()
     # The workers start while the engine decodes.
     with JudgePool(device, workers) as pool:
-        decoded = decode(rows, checkpoint, device, n, seed, report)
+        if decoded_before is not None:
+            decoded = read_candidates(rows, decoded_before, n)
+        else:
+            decoded = decode(rows, checkpoint, device, n, seed, report)
         decode_seconds = time.monotonic() - start
         judged = judge(decoded, pool, report)
     summary = summarise(judged, n)
@@ -92,6 +99,21 @@ def decode(
 
     found = engine.candidates_many([request_of(row) for row in rows], n, seed, on_done)
     return [Judged(row, [c.core for c in candidates]) for row, candidates in zip(rows, found, strict=True)]
+
+
+def read_candidates(rows: list[dict[str, Any]], file: Path, n: int) -> list[Judged]:
+    """The first ``n`` candidates of each row that ``file`` has. Raises :class:`DataError` where it has none."""
+    try:
+        entries = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        cores = {entry["id"]: entry["cores"] for entry in entries}
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{file}: not the --out of an evaluation: {error}") from error
+    found = [Judged(row, cores[row["id"]][:n]) for row in rows if row["id"] in cores]
+    if not found:
+        raise DataError(f"{file}: no candidates for the rows of this file")
+    return found
 
 
 def judge(decoded: list[Judged], pool: JudgePool, report: Report) -> list[Judged]:
