@@ -211,7 +211,9 @@ def test_the_state_of_another_model_is_refused(tmp_path: Path) -> None:
         Trainer(recipe(tmp_path), tiny_model(layers=3), print, tmp_path).resume()
 
 
-def test_the_command_stops_in_time_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def tiny_plan(tmp_path: Path) -> Path:
+    """A recipe file for three steps of almost nothing on real rows."""
     rows = [json.loads(line) for line in Path("tests/data/handmade.jsonl").read_text().splitlines()]
     data = tmp_path / "data.jsonl"
     data.write_text("\n".join(json.dumps({**row, "split": "train"}) for row in rows))
@@ -220,14 +222,38 @@ def test_the_command_stops_in_time_and_resumes(tmp_path: Path, capsys: pytest.Ca
         f'data = "{data}"\noutput = "{tmp_path / "out"}"\nsteps = 3\nrow_length = 4096\nbatch_rows = 1\n'
         "[shape]\nlayers = 1\nhidden = 16\nintermediate = 16\nheads = 1\nkv_heads = 1\nhead_dim = 16\nvocab = 400\n"
     )
-    assert main(["sft", str(plan), "--stop-after", "0"]) == 0
+    return plan
+
+
+def test_the_command_stops_in_time_and_resumes(
+    tiny_plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sft", str(tiny_plan), "--stop-after", "0"]) == 0
     assert "state saved at step 1" in capsys.readouterr().err
     tokenizer = (tmp_path / "out/tokenizer.json").read_bytes()
-    assert main(["sft", str(plan), "--resume"]) == 0
+    assert main(["sft", str(tiny_plan), "--resume"]) == 0
     out = capsys.readouterr()
     assert "resumed at step 1" in out.err and "state saved at step 3" in out.err
     assert out.out.strip() == str(tmp_path / "out")
     assert (tmp_path / "out/tokenizer.json").read_bytes() == tokenizer
+
+
+def test_the_command_that_is_ended_saves_and_says_so(
+    tiny_plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Trainer.step
+
+    def ended(self: Trainer, parts: list[Inputs], rate: float) -> torch.Tensor:
+        os.kill(os.getpid(), signal.SIGINT)
+        return original(self, parts, rate)
+
+    monkeypatch.setattr(Trainer, "step", ended)
+    assert main(["sft", str(tiny_plan)]) == 1
+    err = capsys.readouterr().err
+    assert "state saved at step 1" in err and "--resume goes on" in err and "Traceback" not in err
+    assert {"state.safetensors", "model.safetensors", "config.json"} <= {
+        p.name for p in (tmp_path / "out").iterdir()
+    }
 
 
 def test_a_run_leaves_its_curves_and_goes_on_with_them(tmp_path: Path) -> None:
