@@ -10,29 +10,44 @@ from pathlib import Path
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="dice train", description="Train a checkpoint from a recipe.")
     commands = parser.add_subparsers(dest="command", required=True)
-    sft = commands.add_parser("sft", help="supervised fine-tuning by the block-diffusion objective")
-    sft.add_argument("recipe", type=Path, help="a TOML recipe, see training/recipes")
-    sft.add_argument("--resume", action="store_true", help="go on from the state in the output folder")
-    sft.add_argument(
-        "--stop-after",
-        type=float,
-        metavar="MINUTES",
-        help="end this command then, its state saved; the schedule stays that of the whole run",
-    )
+    for name, words in (
+        ("sft", "supervised fine-tuning by the block-diffusion objective"),
+        ("rl", "reinforcement learning from the verifier's verdicts (BiC-RL)"),
+    ):
+        command = commands.add_parser(name, help=words)
+        command.add_argument("recipe", type=Path, help="a TOML recipe, see training/recipes")
+        command.add_argument(
+            "--resume", action="store_true", help="go on from the state in the output folder"
+        )
+        command.add_argument(
+            "--stop-after",
+            type=float,
+            metavar="MINUTES",
+            help="end this command then, its state saved; the schedule stays that of the whole run",
+        )
     args = parser.parse_args(argv)
 
     from dice_engine.model.config import CheckpointError
 
     from dice_training.data import DataError
-    from dice_training.recipe import RecipeError, load_sft_recipe
-    from dice_training.sft import train
+    from dice_training.recipe import RecipeError
 
     def report(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
     try:
-        recipe = load_sft_recipe(args.recipe)
-        folder = train(recipe, report, resume=args.resume, stop_after=args.stop_after)
+        if args.command == "sft":
+            from dice_training.recipe import load_sft_recipe
+            from dice_training.sft import train
+
+            recipe = load_sft_recipe(args.recipe)
+            folder = train(recipe, report, resume=args.resume, stop_after=args.stop_after)
+        else:
+            from dice_training.rl.recipe import load_rl_recipe
+            from dice_training.rl.train import train as train_rl
+
+            rl_recipe = load_rl_recipe(args.recipe)
+            folder = train_rl(rl_recipe, report, resume=args.resume, stop_after=args.stop_after)
     except (RecipeError, DataError, CheckpointError) as error:
         print(f"dice train: {error}", file=sys.stderr)
         return 2

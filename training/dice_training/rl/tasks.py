@@ -41,7 +41,7 @@ def load_tasks(
             continue
         room = min(max_new_tokens, context - len(prompt))
         if room >= min(max_new_tokens, context // 4):
-            tasks.append(Task(f"{number}:{row['id']}", row, prompt, room))
+            tasks.append(Task(f"{phase.kind}:{number}:{row['id']}", row, prompt, room))
     if not tasks:
         raise DataError(f"{path}: no task there fits the context of {context} tokens")
     return tasks, len(rows) - len(tasks)
