@@ -1,13 +1,18 @@
-"""``dice bench verify``: seconds per verdict. A kernel is judged against itself, a Model against its ModelNew."""
+"""``dice bench verify``: seconds per verdict. A kernel is judged against itself, a Model against its ModelNew.
+
+With ``--field``: forty modules, against the usual way to judge them (see ``field``).
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as values
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +39,22 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--rounds", type=whole(1), default=2, help="verdicts on each pair (2); the first is cold"
     )
+    parser.add_argument(
+        "--field", action="store_true", help="judge 40 modules, and a sample of them with torch's load_inline"
+    )
+    parser.add_argument(
+        "--modules", type=whole(1, 40), default=40, help="with --field: only the first of them (40)"
+    )
+    parser.add_argument(
+        "--workers", type=whole(1), help="with --field: sessions at once (a core each, less one)"
+    )
+    parser.add_argument(
+        "--sample", type=whole(0), default=8, help="with --field: modules for load_inline, a minute each (8)"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args(argv)
+    if options.field:
+        return _field(options)
     try:
         texts = {str(path): _read(path) for path in options.files} or {"rows.cu": ROWS, "relu.py": RELU}
         chosen = [pair for path, text in texts.items() for pair in pairs(path, text)]
@@ -60,6 +79,22 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def _field(options: Any) -> int:
+    from dice_engine.bench import field
+    from dice_engine.verify.worker import Failed
+
+    workers = options.workers or max(1, min(15, (os.cpu_count() or 2) - 1))
+    try:
+        report = field.measure(options.device, options.modules, workers, options.rounds, options.sample)
+    except Failed as failure:
+        print(f"dice bench verify: {failure.reason}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    print(json.dumps(report) if options.json else "\n".join(field.lines(report)))
+    return 0
+
+
 @dataclass
 class Pair:
     """One thing to judge: a kernel by its name, or the classes of a Python file."""
@@ -68,7 +103,7 @@ class Pair:
     kernel: str | None
     original: str
     candidate: str
-    seconds: list[float] = field(default_factory=list)
+    seconds: list[float] = values(default_factory=list)
     verdict: str = ""
 
 
