@@ -258,3 +258,21 @@ def test_a_reply_too_long_for_a_row_is_left_out_and_counted() -> None:
     group = Group([5] * 8, [Reply([6] * 40, [0] * 40, 1.0), Reply([6, 7], [0, 0], -1.0)])
     rows, left_out = pack([group], length=40, block_size=4, mask_id=MASK)
     assert left_out == 1 and int(rows.loss.sum()) == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU")
+def test_flex_attention_on_a_gpu_gives_what_the_dense_mask_gives_on_a_cpu() -> None:
+    groups = random_groups(4, 6, count=6)
+    model = tiny_model(4)
+    on_gpu = tiny_model(4).to("cuda")
+    values = []
+    for where in (model, on_gpu):
+        policy = Policy(where, recipe(row_length=256, batch_rows=2))
+        rows, _ = policy._pack(groups)
+        with torch.no_grad():
+            found = [policy.log_probabilities(where, policy._load(m))[0].cpu() for m in policy._micro(rows)]
+        values.append(torch.cat(found))
+    assert len(values[0]) == sum(len(reply.tokens) for group in groups for reply in group.replies)
+    # bfloat16 on the GPU, float32 on the CPU.
+    assert (values[0] - values[1]).abs().max() < 0.15

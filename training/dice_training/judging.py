@@ -71,6 +71,11 @@ class _Question:
     plain: bool
 
 
+def cores() -> int:
+    """Cores that this process may use: in a container fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class JudgePool:
     """``workers`` processes that judge on ``device``. Use as a context manager.
 
@@ -93,7 +98,7 @@ class JudgePool:
         self.device, self.plain, self.deadline = device, plain, deadline
         self._options = {
             "device": device,
-            "threads": max(1, (os.cpu_count() or 1) // workers),
+            "threads": max(1, cores() // workers),
             "baseline": baseline,
             "budget": budget,
             "timeout": timeout,

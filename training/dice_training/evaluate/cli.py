@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from dice_training.judging import cores
 
 if TYPE_CHECKING:
     from dice_engine.verify.session import DeviceName
@@ -64,11 +65,6 @@ def _infill(args: argparse.Namespace) -> int:
         return 2
     print(json.dumps(summary, indent=2) if args.json else table(summary))
     return 0
-
-
-def cores() -> int:
-    """Cores that this process may use: in a container fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def resolve_device(device: DeviceName) -> DeviceName:

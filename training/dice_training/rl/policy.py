@@ -12,6 +12,7 @@ from dice_engine.model.network import SdarModel
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
+from dice_training.forward import Layers
 from dice_training.rl.objective import (
     Batch,
     dense_visibility,
@@ -55,7 +56,7 @@ class Policy:
             model.parameters(), lr=recipe.learning_rate, betas=BETAS, weight_decay=0.0, fused=self.cuda
         )
         self._block = model.config.block_size
-        self._hidden = torch.compile(_hidden) if self.cuda else _hidden
+        self._layers = {m: Layers(m, self.cuda) for m in (self.model, self.reference) if m is not None}
         self._make_mask = torch.compile(create_block_mask) if self.cuda else create_block_mask
         self._batch: Batch | None = None
 
@@ -109,8 +110,8 @@ class Policy:
     def log_probabilities(self, model: SdarModel, batch: Batch) -> tuple[Tensor, Tensor]:
         """Of the drawn tokens of ``batch``, in the order of their places: log-probability and entropy ``[n]``."""
         with torch.autocast(model.device.type, torch.bfloat16, enabled=self.cuda):
-            hidden = self._hidden(model, batch.ids, batch.position, self._mask(batch))
-            logits = model.head(hidden[batch.loss])
+            hidden = self._layers[model](batch.ids, batch.position, self._mask(batch))
+            logits = model.head(model.model.norm(hidden[batch.loss]))
         temperature = self.recipe.temperature
         return log_probabilities(logits, batch.target[batch.loss], model.config.mask_token_id, temperature)
 
@@ -142,10 +143,6 @@ class Policy:
         rows, length = batch.ids.shape
         mask_mod = visibility(batch, self._block)
         return self._make_mask(mask_mod, rows, None, length, length, device=batch.ids.device)
-
-
-def _hidden(model: SdarModel, ids: Tensor, position: Tensor, mask: Tensor | BlockMask) -> Tensor:
-    return model.backbone(ids, positions=position, attend=mask)
 
 
 def _parts(groups: Sequence[Group], count: int) -> Iterator[Sequence[Group]]:

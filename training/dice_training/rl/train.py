@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import statistics
@@ -20,7 +19,7 @@ from dice_engine.model.tokenizer import DiceTokenizer
 from dice_engine.model.weights import load_model, save_folder
 from dice_engine.verify.verdict import Verdict
 
-from dice_training.judging import Case, Judgement, JudgePool, Pending
+from dice_training.judging import Case, Judgement, JudgePool, Pending, cores
 from dice_training.recipe import RecipeError
 from dice_training.rl.curriculum import Curriculum
 from dice_training.rl.journal import Journal, Scored, mix
@@ -68,7 +67,7 @@ def train(recipe: RlRecipe, report: Report, *, resume: bool = False, stop_after:
     curricula = [Curriculum(list(tasks), recipe.seed + n) for n, tasks in enumerate(phases)]
     policy = Policy(model, recipe)
     done = load_state(output, recipe, model, policy.optimizer, curricula) if resume else 0
-    workers = recipe.workers or os.cpu_count() or 1
+    workers = recipe.workers or cores()
     until = time.monotonic() + 60 * stop_after if stop_after is not None else None
     with (
         _Interrupt() as interrupt,
