@@ -85,7 +85,10 @@ OF_VSCODE = {
 def vscode_manifest(before: str) -> str:
     manifest: dict[str, Any] = json.loads(before)
     contributes = manifest["contributes"]
-    contributes["configuration"] = {"title": "DICE", "properties": {one["key"]: _property(one) for one in schema()}}
+    contributes["configuration"] = {
+        "title": "DICE",
+        "properties": {one["key"]: _property(one) for one in schema()},
+    }
     contributes["commands"] = [
         {"command": one.command, "title": one.title, "category": "DICE"} for one in COMMANDS
     ] + [
@@ -121,8 +124,48 @@ def vscode_commands(_before: str) -> str:
     return json.dumps(known, indent=2) + "\n"
 
 
+def emacs_settings(before: str) -> str:
+    """A ``defcustom`` a setting, and the table from which initializationOptions are made."""
+    forms, table = [], []
+    for one in schema():
+        if one["side"] == "client":
+            continue
+        key = one["key"].removeprefix("dice.")
+        symbol = "dice-" + re.sub(r"(?<=[a-z])([A-Z])", r"-\1", key).lower()
+        default, kind = _lisp(one["default"]), _lisp_type(one)
+        sentences = one["description"].replace('"', '\\"').replace(". Unset", ".\nUnset").split("\n")
+        about = "\n".join(textwrap.fill(sentence, 76) for sentence in sentences)
+        forms.append(f'(defcustom {symbol} {default}\n  "{about}"\n  :type {kind})\n')
+        table.append(f"({symbol} :{key} {default})")
+    listed = "(defconst dice--settings\n  '(" + "\n    ".join(table) + ")\n"
+    listed += '  "Settings: variable, key of the server, the server\'s default.")\n'
+    start = ";; Settings of the server, written by editors/generate.py."
+    return between(
+        before, start, ";; End of the generated settings.", "\n" + "\n".join([*forms, listed]) + "\n"
+    )
+
+
+def _lisp(value: Any) -> str:
+    if value is None or value is False:
+        return "nil"
+    return "t" if value is True else json.dumps(value)
+
+
+def _lisp_type(one: dict[str, Any]) -> str:
+    if "enum" in one:
+        return "'(choice " + " ".join(f'(const "{value}")' for value in one["enum"]) + ")"
+    if one["type"] == "boolean":
+        return "'boolean"
+    if one["type"] == "integer":
+        return "'integer"
+    if "boolean" in one["type"]:
+        return '\'(choice (const :tag "unset" nil) (const :tag "yes" t) (const :tag "no" no))'
+    return '\'(choice (const :tag "unset" nil) directory)'
+
+
 FILES: dict[Path, Callable[[str], str]] = {
     HERE / "neovim" / "doc" / "dice.txt": vim_help,
+    HERE / "emacs" / "dice.el": emacs_settings,
     HERE / "vscode" / "package.json": vscode_manifest,
     HERE / "vscode" / "src" / "generated.json": vscode_commands,
 }

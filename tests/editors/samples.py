@@ -61,6 +61,12 @@ ext = load_inline(name="axpb", cpp_sources="", cuda_sources=SOURCE, functions=["
 '''
 """``outt`` is a typing mistake: the diagnostic must stand on it."""
 
+TYPING = SAXPY.replace("    dst[k] = alpha * lhs[k] + rhs[k];", "    ")
+"""Where a person is about to write ``dst[k] =``."""
+
+GHOSTS = [" alpha * lhs[k] + rhs[k];\n", " fmaf(alpha, lhs[k], rhs[k]);\n"]
+"""What the engine continues a core with."""
+
 SCRIPT: dict[str, Any] = {
     "cores": [WRONG, FAST, BROKEN, SLOWER],
     "verdicts": {
@@ -87,4 +93,4 @@ SCRIPT: dict[str, Any] = {
     },
 }
 
-FILES = {"saxpy.cu": SAXPY, "emoji.cu": EMOJI_CRLF, "inline.py": IN_PYTHON}
+FILES = {"saxpy.cu": SAXPY, "emoji.cu": EMOJI_CRLF, "inline.py": IN_PYTHON, "typing.cu": TYPING}

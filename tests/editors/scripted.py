@@ -17,12 +17,20 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 from dataclasses import replace
 
 from dice_engine import wire
-from samples import SCRIPT
+from samples import GHOSTS, SCRIPT
 from scripted_engine import ScriptedEngine
 
 
 class EditorEngine(ScriptedEngine):
-    """Verdicts for files of either line end."""
+    """Verdicts for files of either line end; ghost text where the beginning of a core is given."""
+
+    async def generate(self, request: wire.GenerateRequest, writer: asyncio.StreamWriter) -> None:
+        if not request.begin:
+            return await super().generate(request, writer)
+        for index, core in enumerate(GHOSTS[: request.n]):
+            event = wire.CandidateEvent(request.id, index, core, [1], [0], True, 0.1)
+            writer.write(wire.encode(event))
+        writer.write(wire.encode(wire.Done(request.id)))
 
     def verify(self, request: wire.VerifyRequest, writer: asyncio.StreamWriter) -> None:
         super().verify(replace(request, candidate=request.candidate.replace("\r\n", "\n")), writer)

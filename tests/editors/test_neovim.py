@@ -278,3 +278,50 @@ def test_help_has_its_tags(editor: Callable[..., Editor]) -> None:
     (PLUGIN / "doc" / "tags").unlink()
     for tag in ("dice.txt", "dice-settings", ":Dice", "dice-keys", "dice-old"):
         assert f"*{tag}*" in (PLUGIN / "doc" / "dice.txt").read_text(encoding="utf-8")
+
+
+def ghost(one: Editor) -> Any:
+    return one.nvim.lua("return require('dice.ghost').text()")
+
+
+def typing(one: Editor) -> None:
+    one.nvim.lua("vim.fn.cursor(6, 1)")
+    one.nvim.keys("A dst[k] =")
+    one.shows("dst[k] = alpha * lhs[k] + rhs[k];")
+
+
+def test_ghost_text_is_shown_and_accepted(editor: Callable[..., Editor]) -> None:
+    one = editor("typing.cu")
+    typing(one)
+    assert "alpha" not in one.nvim.lines()[5], "what is shown is not in the text"
+    one.screen.save(SHOTS / "neovim-ghost.svg", "Neovim")
+    one.nvim.keys("<M-l>")
+    one.until("vim.fn.getline(6):find('alpha * lhs[k] + rhs[k];', 1, true)")
+    assert ghost(one) is None
+    one.nvim.keys("<Esc>u")
+    one.until("not vim.fn.getline(6):find('alpha')")
+    assert one.nvim.lines()[5].endswith("dst[k] ="), "what was typed stays"
+
+
+def test_ghost_text_by_word_and_line_and_the_next_one(editor: Callable[..., Editor]) -> None:
+    one = editor("typing.cu", settings="{ trusted = true, ghostText = 'onRequest' }")
+    one.nvim.lua("vim.fn.cursor(6, 1)")
+    one.nvim.keys("A dst[k] =")
+    one.nvim.keys("<M-g>")
+    one.until("require('dice.ghost').text()")
+    one.nvim.keys("<M-n>")
+    one.until("(require('dice.ghost').text() or ''):find('fmaf', 1, true)")
+    one.nvim.keys("<M-w>")
+    one.until("vim.endswith(vim.fn.getline(6), 'dst[k] = fmaf')")
+    one.nvim.keys("<M-j>")
+    one.until("vim.endswith(vim.fn.getline(6), 'dst[k] = fmaf(alpha, lhs[k], rhs[k]);')")
+
+
+def test_typing_shortens_or_hides_ghost_text(editor: Callable[..., Editor]) -> None:
+    one = editor("typing.cu")
+    typing(one)
+    one.nvim.keys(" al")
+    one.until("(require('dice.ghost').text() or ''):find('^pha')")
+    one.nvim.keys("x")
+    one.until("require('dice.ghost').text() == nil")
+    assert one.nvim.lines()[5].endswith("dst[k] = alx")

@@ -69,6 +69,7 @@ def run_host(place: Place, *options: str, **more: str) -> dict[str, str]:
         [needs(NODE), str(VSCODE / "out" / "server-main.js"), *given, "--port", str(port)],
         env=environment,
         stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,  # it looks for native modules that are not built here
     )
     try:
         wait_for_port(port, server)

@@ -24,6 +24,10 @@ async function until<T>(what: () => T | Promise<T>, name: string, seconds = 20):
 }
 
 async function open(file: string, cursor = 'dst[k] ='): Promise<vscode.TextEditor> {
+  for (const document of vscode.workspace.textDocuments.filter((one) => one.isDirty)) {
+    await vscode.window.showTextDocument(document);
+    await vscode.commands.executeCommand('workbench.action.files.revert');
+  }
   await vscode.commands.executeCommand('workbench.action.closeAllEditors');
   const uri = vscode.Uri.joinPath(workspace(), file);
   await vscode.workspace.fs.writeFile(uri, Buffer.from(samples[file]));
@@ -85,7 +89,8 @@ const scenarios: Record<string, () => Promise<void>> = {
     hold();
     await vscode.commands.executeCommand('dice.findFaster');
     await lens(editor, 'DICE: checking 1/8');
-    await until(() => api.session.status?.state === 'checking', 'the status');
+    await until(() => ['decoding', 'checking'].includes(api.session.status?.state ?? ''), 'the status');
+    assert.equal(api.session.status?.queue, 1);
     assert.equal(api.session.status?.device, 'NVIDIA H200');
     release();
     await lens(editor, '2.31x verified');

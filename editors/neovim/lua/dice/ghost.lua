@@ -14,7 +14,7 @@ local AUTOMATIC, INVOKED = 2, 1
 
 ---@type dice.Ghost?
 local shown
----@type { client: vim.lsp.Client, id: integer }?
+---@type { client: vim.lsp.Client, id: integer, tick: integer, row: integer, column: integer }?
 local pending
 local tick = -1
 
@@ -107,7 +107,8 @@ local function ask(kind)
     end
   end, buffer)
   if sent and id then
-    pending = { client = client, id = id }
+    local row, column = cursor()
+    pending = { client = client, id = id, tick = version, row = row, column = column }
   end
 end
 
@@ -130,9 +131,18 @@ local function follow()
   return true
 end
 
+--- Whether what was asked for is still about this text and place: one key raises two events.
+local function still_asked(now)
+  local row, column = cursor()
+  return pending and pending.tick == now and pending.row == row and pending.column == column
+end
+
 --- After every change and cursor move in insert mode.
 function M.moved()
   local now = vim.api.nvim_buf_get_changedtick(0)
+  if still_asked(now) then
+    return
+  end
   local changed = now ~= tick
   tick = now
   if shown and follow() then
