@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
@@ -20,6 +21,15 @@ _SUFFIX_OF_LANGUAGE = {"cuda": ".cu", "cuda-cpp": ".cu", "cuda-c++": ".cu", "pyt
 _SUFFIXES = (".cu", ".cuh", ".py")
 
 
+@dataclass(eq=False)
+class Mark:
+    """Bytes of a document that keep their text: edits elsewhere move them, an edit inside ends them."""
+
+    start: int
+    end: int
+    alive: bool = True
+
+
 class Document:
     """One open document: the client's URI as it was sent, its version and text. ``positions`` and ``holes`` follow."""
 
@@ -32,8 +42,12 @@ class Document:
         self._positions: Positions | None = None
         self._holes: list[tuple[HoleId, Hole]] | None = None
         self._search: asyncio.Future[None] | None = None
-        self._selections: list[tuple[int, int]] = []
-        """Byte ranges of selections that were asked for; edits elsewhere move them, edits inside end them."""
+        self.saved: set[HoleId] = set()
+        """The holes that the file had when it was opened or last saved."""
+        self.opened_text = text
+        self._marks: list[Mark] = []
+        self._selections: list[Mark] = []
+        """The selections that were asked for."""
 
     @property
     def text(self) -> str:
@@ -66,7 +80,8 @@ class Document:
         return self._holes
 
     async def _find_holes(self) -> None:
-        text, selections = self._text, list(self._selections)
+        text = self._text
+        selections = [(mark.start, mark.end) for mark in self._selections if mark.alive]
         try:
             found = await asyncio.to_thread(_find, text, self.path, selections)
         finally:
@@ -83,8 +98,9 @@ class Document:
         hole = select((hole for _, hole in pairs), start, max(start, end))
         if hole is None:
             return None
-        if hole.kind == "selection" and (hole.start_byte, hole.end_byte) not in self._selections:
-            self._selections.append((hole.start_byte, hole.end_byte))
+        known = [(mark.start, mark.end) for mark in self._selections if mark.alive]
+        if hole.kind == "selection" and (hole.start_byte, hole.end_byte) not in known:
+            self._selections.append(self.mark(hole.start_byte, hole.end_byte))
             self._holes = None
         places = {(hole.kind, hole.start_byte, hole.end_byte)}
         return next(
@@ -103,21 +119,29 @@ class Document:
                 start = self.positions.offset(change.range.start)
                 end = max(start, self.positions.offset(change.range.end))
                 data = self.positions.data
-                self._move_selections(start, end, len(to_bytes(change.text)))
+                self._move_marks(start, end, len(to_bytes(change.text)))
                 self._replace(to_text(data[:start]) + change.text + to_text(data[end:]))
             else:
-                self._selections = []
+                self._move_marks(0, len(self.positions.data), 0)
                 self._replace(change.text)
         self.version = version
 
-    def _move_selections(self, start: int, end: int, size: int) -> None:
-        moved = []
-        for first, last in self._selections:
-            if last <= start:
-                moved.append((first, last))
-            elif end <= first:
-                moved.append((first + size - (end - start), last + size - (end - start)))
-        self._selections = moved
+    def mark(self, start: int, end: int) -> Mark:
+        """Follow the bytes ``start`` to ``end`` from now on, as long as somebody holds the mark."""
+        mark = Mark(start, end)
+        self._marks.append(mark)
+        return mark
+
+    def _move_marks(self, start: int, end: int, size: int) -> None:
+        """The bytes ``start`` to ``end`` become ``size`` bytes."""
+        for mark in self._marks:
+            if end <= mark.start and (start, end) != (mark.start, mark.end):
+                mark.start += size - (end - start)
+                mark.end += size - (end - start)
+            elif start < mark.end:
+                mark.alive = False
+        self._marks = [mark for mark in self._marks if mark.alive]
+        self._selections = [mark for mark in self._selections if mark.alive]
 
     def _replace(self, text: str) -> None:
         self._text = text

@@ -26,6 +26,7 @@ from dice_ls.suggestions.store import Store
 from dice_ls.trust import TrustStore
 
 if TYPE_CHECKING:
+    from dice_ls.features.diagnostics import Board
     from dice_ls.features.inline_completion import Ghosts
 
 log = logging.getLogger(__name__)
@@ -104,6 +105,11 @@ class DiceServer(LanguageServer):
             self.protocol.answer_parse_error(error)
         log.error("%s", error)
 
+    async def build_flags(self, document: Document) -> list[str]:
+        """What the project compiles this document with: include folders and definitions."""
+        return []
+
     ghosts: Ghosts
-    """Set by the feature itself."""
+    board: Board
+    """These two are set by their features."""
     protocol: DiceProtocol  # pyright: ignore[reportIncompatibleVariableOverride]

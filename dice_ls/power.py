@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 _SUPPLIES = Path("/sys/class/power_supply")
-_BUSY = 1.5
+_BUSY = 2.0
 """Runnable processes a core."""
 
 
@@ -23,7 +23,7 @@ def on_battery(supplies: Path = _SUPPLIES) -> bool:
 
 
 def busy() -> bool:
-    """Whether the last minute's load is above one and a half processes a core."""
+    """Whether the last minute's load is above two processes a core."""
     if not hasattr(os, "getloadavg"):
         return False
     return os.getloadavg()[0] > _BUSY * (os.cpu_count() or 1)

@@ -14,6 +14,7 @@ _NAMES = (
     "evidence",
     "inline_completion",
     "commands",
+    "check",
     "engine_commands",
     "trust",
 )

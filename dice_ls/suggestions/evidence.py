@@ -126,13 +126,13 @@ def plan_markdown(plan: PlanEvidence) -> str:
     return "\n".join(lines)
 
 
-_NUMBERS = (
-    ("bytes_per_second", "{:.3g} bytes/s"),
-    ("roofline", "{:.0%} of the roofline"),
-    ("registers", "{} registers a thread"),
-    ("spills", "{} bytes spilled"),
-    ("shared_bytes", "{} shared bytes"),
-    ("occupancy", "occupancy {:.0%}"),
+_NUMBERS: tuple[tuple[str, str, float], ...] = (
+    ("bytes_per_second", "{:.0f} GB/s", 1e-9),
+    ("roofline", "{:.0f} % of the roofline", 100),
+    ("registers", "{:.0f} registers a thread", 1),
+    ("spills", "{:.0f} bytes spilled", 1),
+    ("shared_bytes", "{:.0f} shared bytes", 1),
+    ("occupancy", "occupancy {:.0f} %", 100),
 )
 
 
@@ -146,7 +146,7 @@ def measurements(verdict: Verdict) -> list[str]:
         )
         lines.append(f"{verdict.reference_ms:.4g} ms before, {verdict.candidate_ms:.4g} ms after{interval}")
     known: dict[str, Any] = verdict.to_json()
-    numbers = [form.format(known[key]) for key, form in _NUMBERS if known.get(key) is not None]
+    numbers = [form.format(known[key] * scale) for key, form, scale in _NUMBERS if known.get(key) is not None]
     if numbers:
         lines.append(", ".join(numbers))
     errors = [
@@ -155,6 +155,10 @@ def measurements(verdict: Verdict) -> list[str]:
         if value is not None
     ]
     lines.append(", ".join([f"{wording.plural(verdict.trials, 'input')} compared", *errors]))
+    if verdict.gpu is not None:
+        clocks = f", {verdict.gpu.sm_mhz} MHz" if verdict.gpu.sm_mhz else ""
+        held = f", held back by {', '.join(verdict.gpu.throttle)}" if verdict.gpu.throttle else ""
+        lines.append(f"{verdict.gpu.name}, driver {verdict.gpu.driver}{clocks}{held}")
     if verdict.build.backend:
         lines.append(f"built by {verdict.build.backend} in {verdict.build.seconds:.2g} s")
     return lines

@@ -28,8 +28,10 @@ log = logging.getLogger(__name__)
 
 _PROGRESS_EVERY = 0.25
 """Seconds between progress reports that say nothing but more tokens."""
-_LOOK_AGAIN = 5.0
+_LOOK_AGAIN = 2.0
 """Seconds until a job that nobody asked for looks again whether the machine is free."""
+_PATIENCE = 20.0
+"""Seconds it waits for a busy machine; for mains power it waits as long as it takes."""
 
 
 @dataclass(eq=False)
@@ -185,10 +187,11 @@ class JobQueue:
 
     async def _free_machine(self, job: Job) -> None:
         """Work that nobody waits for leaves a machine alone that runs on battery or is busy."""
+        until = time.monotonic() + _PATIENCE
         while job.background:
             if power.on_battery() and not self._server.settings.workOnBattery:
                 reason = "the power plug"
-            elif power.busy():
+            elif power.busy() and time.monotonic() < until:
                 reason = "other programs to finish"
             else:
                 return

@@ -73,7 +73,12 @@ class ScriptedEngine:
             )
             running[message.id] = asyncio.ensure_future(self.generate(message, writer))
         elif isinstance(message, wire.VerifyRequest):
-            self.log(type="verify", kernel=message.kernel, candidate=message.candidate)
+            self.log(
+                type="verify",
+                kernel=message.kernel,
+                original=message.original,
+                candidate=message.candidate,
+            )
             self.verify(message, writer)
         elif isinstance(message, wire.CancelRequest):
             self.log(type="cancel")

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from dice_ls.contract import COMMANDS
+from dice_ls.server import create_server
 
 PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
 
@@ -16,3 +17,7 @@ def test_the_documentation_lists_the_commands() -> None:
     assert [name for cell in cells for name in re.findall(r"`(dice\.\w+)`", cell)] == [
         one.command for one in COMMANDS
     ]
+
+
+def test_the_server_knows_exactly_these_commands() -> None:
+    assert set(create_server().protocol.fm.commands) == {one.command for one in COMMANDS}
