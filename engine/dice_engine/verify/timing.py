@@ -224,7 +224,8 @@ def _timed(verdict: Verdict, races: list[tuple[str, Callable[[], Measured]]], de
     verdict.reference_ms, verdict.candidate_ms = best.reference_ms, best.candidate_ms
     verdict.speedup, verdict.speedup_low, verdict.speedup_high = best.interval
     verdict.note_traffic(best.traffic.moved, best.bandwidth)
-    against = ", ".join(f"{found.interval.ratio:.2f}x against {name}" for name, found in measured if name)
+    verdict.speedups = {name: found.interval.ratio for name, found in measured if name}
+    against = ", ".join(f"{ratio:.2f}x against {name}" for name, ratio in verdict.speedups.items())
     verdict.reason = _join(verdict.reason, against)
 
 

@@ -77,6 +77,8 @@ class Verdict:
     speedup: float | None = None
     speedup_low: float | None = None
     speedup_high: float | None = None
+    speedups: dict[str, float] = field(default_factory=dict)
+    """Against each baseline by name, where it was timed against several or another than ``eager``."""
     max_abs_err: float | None = None
     max_rel_err: float | None = None
     trials: int = 0
@@ -120,7 +122,10 @@ class Verdict:
         return self.verdict in OFFERABLE
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        data = asdict(self)
+        if not self.speedups:
+            del data["speedups"]
+        return data
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Verdict:
