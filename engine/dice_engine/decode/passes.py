@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from dice_engine.decode.paged import Cells, Grid, grid_attention
+from dice_engine.decode.paged import Grid, grid_attention
 from dice_engine.decode.pages import TRASH, PagePool
 from dice_engine.decode.rows import Rows
 from dice_engine.decode.sampling import Needs
@@ -74,6 +74,25 @@ class Passes:
         return graph
 
     def _body(self, shape: Shape) -> None:
+        if self._fused is not None:
+            self._fused_body(self._fused, shape)
+        else:
+            self._plain_body(shape)
+
+    def _fused_body(self, network: FusedNetwork, shape: Shape) -> None:
+        from dice_engine.decode import fused_step
+
+        rows, size = self.rows.first(shape.rows), self.rows.size
+        width = 2 * size if shape.fold else size
+        ids, cells = fused_step.layout(rows, self.table[: shape.rows], self.pool.size, width)
+        hidden = network.hidden(ids, cells).view(shape.rows, width, -1)[:, -size:]
+        logits = network.logits(hidden.reshape(shape.rows * size, -1))
+        if shape.needs.filters:
+            rows.unmask(logits.view(shape.rows, size, -1), shape.needs)
+        else:
+            fused_step.unmask(rows, logits, shape.needs)
+
+    def _plain_body(self, shape: Shape) -> None:
         rows, size = self.rows.first(shape.rows), self.rows.size
         table = self.table[: shape.rows, : shape.pages]
         place = torch.arange(-size if shape.fold else 0, size, device=rows.device)
@@ -91,20 +110,6 @@ class Passes:
             tokens = (cells, token_of_cell)
             ids, positions = ids.flatten()[cells][None], positions.flatten()[cells][None]
             slots = slots.flatten()[cells]
-        if self._fused is not None:
-            hidden = self._fused.hidden(
-                ids.flatten(),
-                Cells(
-                    table,
-                    slots.flatten(),
-                    positions.flatten(),
-                    visible.clamp_min(1).flatten(),
-                    place.shape[0],
-                ),
-            )
-            hidden = hidden.view(shape.rows, place.shape[0], -1)[:, -size:].reshape(shape.rows * size, -1)
-            rows.unmask(self._fused.logits(hidden).view(shape.rows, size, -1), shape.needs)
-            return
         grid = Grid(table, slots.flatten(), visible.clamp_min(1), tokens)
         hidden = self.model.model(ids, positions, grid_attention(self.pool, grid))
         if tokens is not None:

@@ -17,7 +17,7 @@ from dice_engine.decode.sampling import Needs, counter_noise, draw
 from dice_engine.decode.strategies import DecodeOptions, choose
 
 MAX_STOP_IDS = 8
-_SCALARS = ("start", "step", "fresh", "active", "prompt_end", "limit", "seed", "strategy", "steps", "top_k")
+SCALARS = ("start", "step", "fresh", "active", "prompt_end", "limit", "seed", "strategy", "steps", "top_k")
 _FLOATS = ("temperature", "threshold", "gamma", "top_p")
 COMPLETE, FINISHED, STOPPED, END, BROKEN, LIVE, HEAD = range(7)
 """Columns of ``record``: the block is complete; with it the reply is; a stop token ended it; positions of the block
@@ -39,7 +39,7 @@ class NewRow:
 
 
 class Rows:
-    """State of ``count`` rows: names of ``_SCALARS`` int64 ``[rows]``, of ``_FLOATS`` float32 ``[rows]``; ``before``,
+    """State of ``count`` rows: names of ``SCALARS`` int64 ``[rows]``, of ``_FLOATS`` float32 ``[rows]``; ``before``,
     ``block``, ``masked`` (0 or 1) and ``when`` int64 ``[rows, B]``; ``stop_ids`` int64 ``[rows, 8]``, unused ones -1.
 
     ``fresh``: the block before the current one is complete, but its keys and values are not in the cache yet.
@@ -47,7 +47,7 @@ class Rows:
 
     def __init__(self, count: int, block_size: int, mask_id: int, device: torch.device) -> None:
         self.count, self.size, self.mask_id, self.device = count, block_size, mask_id, device
-        width = len(_SCALARS) + MAX_STOP_IDS + 4 * block_size
+        width = len(SCALARS) + MAX_STOP_IDS + 4 * block_size
         self.whole = torch.zeros(count, width, dtype=torch.int64, device=device)
         self.real = torch.zeros(count, len(_FLOATS), dtype=torch.float32, device=device)
         self.record = torch.zeros(count, HEAD + 2 * block_size, dtype=torch.int64, device=device)
@@ -55,13 +55,13 @@ class Rows:
         self.steps.fill_(1)  # quotas are computed for every row, and divide by it
 
     def _name(self) -> None:
-        for i, name in enumerate(_SCALARS):
+        for i, name in enumerate(SCALARS):
             setattr(self, name, self.whole[:, i])
         for i, name in enumerate(_FLOATS):
             setattr(self, name, self.real[:, i])
-        parts = self.whole[:, len(_SCALARS) + MAX_STOP_IDS :].split(self.size, 1)
+        parts = self.whole[:, len(SCALARS) + MAX_STOP_IDS :].split(self.size, 1)
         self.before, self.block, self.masked, self.when = parts
-        self.stop_ids = self.whole[:, len(_SCALARS) :][:, :MAX_STOP_IDS]
+        self.stop_ids = self.whole[:, len(SCALARS) :][:, :MAX_STOP_IDS]
 
     start: Tensor
     step: Tensor
