@@ -157,9 +157,7 @@ def _find(text: str, path: str, selections: list[tuple[int, int]]) -> list[tuple
     try:
         holes = find_holes(text, path)
         selected = [select(holes, start, end) for start, end in selections]
-        return identify(
-            text, holes + [hole for hole in selected if hole is not None and hole.kind == "selection"]
-        )
+        return identify(holes + [hole for hole in selected if hole is not None and hole.kind == "selection"])
     except UnsupportedFile:
         return []
     except Exception:

@@ -160,7 +160,7 @@ async def _run(
     # The engine runs elsewhere: a relative path would mean another folder there.
     checkpoint = str(Path(options.checkpoint).expanduser().resolve()) if options.checkpoint else None
     request = Request(str(path), text, hole, options.n, options.device, checkpoint)
-    identity = next(name for name, item in identify(text, find_holes(text, str(path))) if item == hole)
+    identity = next(name for name, item in identify(find_holes(text, str(path))) if item == hole)
     record = Record(identity, context_digest(text, hole))
     try:
         client = await connect()

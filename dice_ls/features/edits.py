@@ -16,6 +16,8 @@ from dice_ls.suggestions import module_forms, wording
 from dice_ls.suggestions.store import Candidate, HoleId, Record, context_digest
 
 _ANNOTATION = "dice"
+_COMMENT_BYTES = 4096
+"""How far above a kernel its annotation is looked for."""
 
 
 class NoStub(Exception):
@@ -149,7 +151,7 @@ def can_annotate(hole: Hole) -> bool:
 
 def annotated(hole: Hole) -> bool:
     """Whether a comment directly above the kernel or class holds a ``@dice`` line."""
-    above = hole.prefix.encode("utf-8", "surrogatepass")[: hole.anchor[0]].decode("utf-8", "replace")
+    above = hole.data[max(0, hole.anchor[0] - _COMMENT_BYTES) : hole.anchor[0]].decode("utf-8", "replace")
     for line in reversed(above.rstrip(" \t").splitlines()):
         if not line.strip().startswith(("//", "#", "/*", "*")) and not line.rstrip().endswith("*/"):
             return False

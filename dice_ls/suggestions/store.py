@@ -122,14 +122,15 @@ def squeezed(core: str) -> str:
     return " ".join(core.split())
 
 
-def identify(text: str, holes: list[Hole]) -> list[tuple[HoleId, Hole]]:
-    """The identity of every hole of ``text``, in their order."""
-    data = text.encode("utf-8", "surrogatepass")
+def identify(holes: list[Hole]) -> list[tuple[HoleId, Hole]]:
+    """The identity of every hole of a document, in their order."""
+    data = holes[0].data if holes else b""
     seen: dict[HoleId, int] = {}
     result = []
     for hole in holes:
         anchor = data[hole.anchor[0] : hole.anchor[1]]
-        digest = hashlib.sha256(anchor + b"\0" + hole.core.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        core = data[hole.start_byte : hole.end_byte]
+        digest = hashlib.sha256(anchor + b"\0" + core).hexdigest()[:16]
         base = HoleId(hole.kind, hole.name, digest)
         twin = seen.get(base, 0)
         seen[base] = twin + 1

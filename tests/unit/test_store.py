@@ -20,9 +20,7 @@ def kernels(text: str) -> list[Hole]:
             Hole(
                 kind="kernel_body",
                 name=text[start:opening],
-                prefix=text[: opening + 1],
-                core=text[opening + 1 : closing],
-                suffix=text[closing:],
+                data=text.encode(),
                 start_byte=opening + 1,
                 end_byte=closing,
                 anchor=(start, closing + 1),
@@ -40,7 +38,7 @@ def checked(verdict: Verdict, index: int = 0) -> Candidate:
 
 
 def stored(store: Store, text: str, which: int = 0) -> Record:
-    hole_id, hole = identify(text, kernels(text))[which]
+    hole_id, hole = identify(kernels(text))[which]
     record = Record(hole_id, context_digest(text, hole), "done")
     record.candidates[0] = checked(Verdict("verified", speedup=2.0, trials=5, device="GPU"))
     return store.put("file:///a.cu", record)
@@ -49,7 +47,7 @@ def stored(store: Store, text: str, which: int = 0) -> Record:
 def test_an_edit_elsewhere_moves_results() -> None:
     store = Store()
     record = stored(store, " one{x} two{y}")
-    hole_id, hole = identify(" new{z} one{x} two{yy}", kernels(" new{z} one{x} two{yy}"))[1]
+    hole_id, hole = identify(kernels(" new{z} one{x} two{yy}"))[1]
     assert store.get("file:///a.cu", hole_id) is record
     assert record.context != context_digest(" new{z} one{x} two{yy}", hole)
 
@@ -57,23 +55,23 @@ def test_an_edit_elsewhere_moves_results() -> None:
 def test_an_edit_inside_makes_results_stale_and_undoing_it_revives_them() -> None:
     store = Store()
     record = stored(store, " one{x}")
-    edited = identify(" one{x2}", kernels(" one{x2}"))[0][0]
+    edited = identify(kernels(" one{x2}"))[0][0]
     assert store.get("file:///a.cu", edited) is None
     assert store.stale("file:///a.cu", edited)
-    again = identify(" one{x}", kernels(" one{x}"))[0][0]
+    again = identify(kernels(" one{x}"))[0][0]
     assert store.get("file:///a.cu", again) is record
     assert not store.stale("file:///a.cu", again)
 
 
 def test_textual_twins_are_told_apart() -> None:
-    (first, _), (second, _) = identify(" one{x} one{x}", kernels(" one{x} one{x}"))
+    (first, _), (second, _) = identify(kernels(" one{x} one{x}"))
     assert first != second
 
 
 def test_uris_are_the_same_however_the_client_writes_them() -> None:
     store = Store()
     text = " one{x}"
-    hole_id, hole = identify(text, kernels(text))[0]
+    hole_id, hole = identify(kernels(text))[0]
     record = store.put("file:///c%3A/a.cu", Record(hole_id, context_digest(text, hole)))
     assert store.get("file:///c:/a.cu", hole_id) is record
 
@@ -81,7 +79,7 @@ def test_uris_are_the_same_however_the_client_writes_them() -> None:
 def test_running_records_are_never_forgotten() -> None:
     store = Store()
     text = " one{x}"
-    hole_id, hole = identify(text, kernels(text))[0]
+    hole_id, hole = identify(kernels(text))[0]
     running = store.put("file:///first.cu", Record(hole_id, context_digest(text, hole), "decoding"))
     for number in range(600):
         store.put(f"file:///{number}.cu", Record(hole_id, "", "done"))
@@ -110,7 +108,7 @@ def test_wording_claims_no_speed_without_a_measurement() -> None:
 
 
 def test_the_summary_says_why_nothing_is_offered() -> None:
-    record = Record(identify(" one{x}", kernels(" one{x}"))[0][0], "", "done")
+    record = Record(identify(kernels(" one{x}"))[0][0], "", "done")
     names = ["mismatch", "build_error", "mismatch"]
     for index, name in enumerate(names):
         verdict = Verdict(name, reason=f"{name} here\nmore")  # type: ignore[arg-type]

@@ -52,7 +52,8 @@ def declaration_start(lexed: Lexed, token: Token) -> int:
     template = _TEMPLATE.search(before)
     if template:
         return boundary + template.start()
-    leading = _LEADING.search(before)
+    # Not from the boundary on: blanked comments may be thousands of spaces, and each would be tried.
+    leading = _LEADING.search(before, len(before) - len(before.lstrip()))
     return boundary + leading.start() if leading else token.start
 
 

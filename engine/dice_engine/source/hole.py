@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dice_engine.source.lines import to_text
 from dice_engine.source.plan import Plan
 
 HoleKind = Literal["kernel_body", "selection", "load_inline_core", "module"]
@@ -14,7 +15,8 @@ HoleKind = Literal["kernel_body", "selection", "load_inline_core", "module"]
 class Hole:
     """One place in a document that the engine may write.
 
-    ``prefix + core + suffix`` is the document's text, character for character. A kernel inside a Python string keeps
+    ``data`` is the document in UTF-8, which all its holes share. ``prefix + core + suffix`` is the document's text,
+    character for character. A kernel inside a Python string keeps
     its document text here; ``holes.decode`` gives what the engine reads (escapes resolved, newlines as ``\\n``) and
     ``holes.edit`` turns a core that the engine wrote back into document text.
 
@@ -24,9 +26,7 @@ class Hole:
 
     kind: HoleKind
     name: str
-    prefix: str
-    core: str
-    suffix: str
+    data: bytes = field(repr=False)
     start_byte: int
     end_byte: int
     anchor: tuple[int, int]
@@ -38,6 +38,18 @@ class Hole:
     """The literal's opening (``r\"\"\"``, ``'``...) when the hole lies inside a Python string, else empty."""
     string_content: tuple[int, int] | None = field(default=None, repr=False)
     """Byte range of that literal's content, without the quotes."""
+
+    @property
+    def prefix(self) -> str:
+        return to_text(self.data[: self.start_byte])
+
+    @property
+    def core(self) -> str:
+        return to_text(self.data[self.start_byte : self.end_byte])
+
+    @property
+    def suffix(self) -> str:
+        return to_text(self.data[self.end_byte :])
 
 
 @dataclass(frozen=True)

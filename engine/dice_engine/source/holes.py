@@ -111,6 +111,7 @@ class _Document:
         self.data = to_bytes(text)
         self.lines = LineMap(text)
         self.suffix = PurePath(path).suffix.lower()
+        self.newline = dominant_newline(text)
         self.errors: list[AnnotationError] = []
         self.comments: set[tuple[int, int]] = set()
         """Document ranges of the comments that stand above a kernel or a module."""
@@ -150,11 +151,10 @@ class _Document:
         self, cuda: str, plan: Callable[[str], Plan], literal: StringLiteral | None = None
     ) -> list[Hole]:
         kernels = find_kernels(cuda)
-        found = []
+        named: dict[str, list[KernelSpan]] = {}
         for kernel in kernels:
-            twins = [other for other in kernels if other.name == kernel.name]
-            found.append(self._kernel(kernel, twins, plan, literal))
-        return found
+            named.setdefault(kernel.name, []).append(kernel)
+        return [self._kernel(kernel, named[kernel.name], plan, literal) for kernel in kernels]
 
     def _kernel(
         self,
@@ -294,16 +294,14 @@ class _Document:
         return Hole(
             kind=kind,
             name=name,
-            prefix=to_text(self.data[:start]),
-            core=body,
-            suffix=to_text(self.data[end:]),
+            data=self.data,
             start_byte=start,
             end_byte=end,
             anchor=anchor,
             editable=reason is None,
             reason=reason,
             plan=plan,
-            newline=dominant_newline(body, self.text),
+            newline=dominant_newline(body) if "\n" in body else self.newline,
             string_prefix=literal.opening if literal else "",
             string_content=(literal.content_start, literal.content_end) if literal else None,
         )

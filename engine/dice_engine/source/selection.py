@@ -9,7 +9,7 @@ import tree_sitter
 
 from dice_engine.source.cuda import parse_cuda
 from dice_engine.source.hole import Hole
-from dice_engine.source.lines import to_bytes, to_text
+from dice_engine.source.lines import to_bytes
 
 _OPEN = b"void f() {"
 
@@ -30,16 +30,8 @@ def select(holes: Iterable[Hole], start: int, end: int) -> Hole | None:
     if statements is None:
         return body
     first, last = statements
-    document = to_bytes(body.prefix) + core + to_bytes(body.suffix)
-    first, last = body.start_byte + first, body.start_byte + last
     return replace(
-        body,
-        kind="selection",
-        prefix=to_text(document[:first]),
-        core=to_text(document[first:last]),
-        suffix=to_text(document[last:]),
-        start_byte=first,
-        end_byte=last,
+        body, kind="selection", start_byte=body.start_byte + first, end_byte=body.start_byte + last
     )
 
 
