@@ -57,8 +57,8 @@ def random_samples(case: Case, count: int = 4000) -> list[Sample]:
     return [make_sample(words(case.prompt), [*words(case.answer), 0], 0, 4) for _ in range(count)]
 
 
-def milliseconds(work: Callable[[], object], count: int = 10) -> float:
-    """GPU time of one call, over ``count`` calls after two to warm up."""
+def milliseconds(work: Callable[[], object], count: int = 10) -> tuple[float, float]:
+    """Of one call: the GPU's time, over ``count`` calls after two to warm up, and the host's with an idle GPU."""
     for _ in range(2):
         work()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -67,20 +67,20 @@ def milliseconds(work: Callable[[], object], count: int = 10) -> float:
         work()
     end.record()
     torch.cuda.synchronize()
-    return start.elapsed_time(end) / count
+    began = time.monotonic()
+    work()
+    host = time.monotonic() - began
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / count, host * 1e3
 
 
-def measure(
-    case: Case, recipe: SftRecipe, samples: list[Sample], steps: int, half: bool, profile: bool
-) -> None:
+def measure(case: Case, recipe: SftRecipe, samples: list[Sample], steps: int, profile: bool) -> None:
     began = time.monotonic()
     torch.cuda.reset_peak_memory_stats()
     with torch.device("cuda"):
         model = SdarModel(case.config)
     model.reset_parameters(torch.Generator("cuda").manual_seed(0))
     trainer = Trainer(recipe, model, print, Path(recipe.output))
-    if half:
-        model.model.embed_tokens.register_forward_hook(lambda module, given, out: out.bfloat16())
     feed = Feed(
         samples,
         trainer.noise,
@@ -92,7 +92,7 @@ def measure(
     loss = torch.zeros(())
     for _ in range(4):
         loss = trainer.step([feed.next()], 1.0)
-    print(f"\n{recipe.optimizer}, {recipe.batch_rows} rows{', bf16 residual' if half else ''}: ", end="")
+    print(f"\n{recipe.optimizer}, {recipe.batch_rows} rows: ", end="")
     loss.item()
     print(f"first four steps {time.monotonic() - began:.1f} s", flush=True)
     waited, work = 0.0, Work()
@@ -134,6 +134,7 @@ def breakdown(trainer: Trainer, feed: Feed) -> None:
         "block mask, every pair": lambda: create_block_mask(
             forward.rule, rows, None, length, length, device="cuda"
         ),
+        "one step, the same batch": lambda: trainer.step([inputs], 1.0),
         "forward": lambda: forward.loss_sum(inputs),
         "forward and backward": both,
         "clip": lambda: torch.nn.utils.clip_grad_norm_(trainer.weights.values(), 1.0),
@@ -144,7 +145,8 @@ def breakdown(trainer: Trainer, feed: Feed) -> None:
         looped = torch.optim.Muon(muon.param_groups[0]["params"], adjust_lr_fn="match_rms_adamw")
         parts |= {"Muon, batched": muon.step, "Muon, torch's loop": looped.step}
     for name, work in parts.items():
-        print(f"  {milliseconds(work):8.2f} ms  {name}", flush=True)
+        gpu, host = milliseconds(work)
+        print(f"  {gpu:8.2f} ms, host {host:6.2f} ms  {name}", flush=True)
     with torch.profiler.profile() as profiled:
         for _ in range(3):
             trainer.step([feed.next()], 1.0)
@@ -166,7 +168,6 @@ def main() -> None:
         "--rows", type=int, nargs="+", default=[16], help="rows a batch, one measurement each"
     )
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--half", action="store_true", help="also with the residual stream in bf16")
     parser.add_argument("--checkpointing", action="store_true", help="layers keep their input only")
     parser.add_argument("--profile", action="store_true", help="also print where the GPU's time goes")
     args = parser.parse_args()
@@ -176,10 +177,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for rows in args.rows:
             recipe = replace(case.recipe, output=folder, batch_rows=rows, checkpointing=args.checkpointing)
-            measure(case, recipe, samples, args.steps, False, args.profile)
-            if args.half:
-                torch._dynamo.reset()
-                measure(case, recipe, samples, args.steps, True, False)
+            measure(case, recipe, samples, args.steps, args.profile)
 
 
 if __name__ == "__main__":
