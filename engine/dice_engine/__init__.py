@@ -14,7 +14,8 @@ NANO = Path(__file__).parent / "checkpoints" / "nano"
 
 
 def load(path: str | Path | None = None, device: str = "auto", dtype: Any = None) -> SdarModel:
-    """The network of a checkpoint folder (None: the embedded nano), ready to call and to ``generate`` with.
+    """The network of a checkpoint folder or Hugging Face id (None: the embedded nano), ready to call and to
+    ``generate`` with.
 
     ``device``: ``auto`` (a GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``. ``dtype``: a torch dtype or its
     name; None picks float32 on a CPU and the checkpoint's own on a GPU. Raises
@@ -22,3 +23,12 @@ def load(path: str | Path | None = None, device: str = "auto", dtype: Any = None
     """
     # By name: the language server imports this package and must not reach torch, not even on paper.
     return importlib.import_module("dice_engine.loading").load(path or NANO, device, dtype)
+
+
+def _watch_for_transformers() -> None:
+    from dice_engine.registration import watch
+
+    watch()
+
+
+_watch_for_transformers()

@@ -17,6 +17,7 @@ from dice_engine.chat import core_end
 from dice_engine.decode.generation import decoder_of
 from dice_engine.decode.jobs import BlockEvent, DecodeRequest, Job, JobFailed
 from dice_engine.decode.strategies import DecodeOptions, StrategyName
+from dice_engine.loading import checkpoint_folder
 from dice_engine.model.network import SdarModel
 from dice_engine.model.tokenizer import DiceTokenizer
 from dice_engine.prompts import CoreRequest, PromptError, build_prompt, parse_core
@@ -79,7 +80,7 @@ class Engine:
     @staticmethod
     def load(path: str | Path | None = None, device: str = "auto", dtype: Any = None) -> Engine:
         """Load a checkpoint folder with its tokenizer; arguments and errors as for :func:`dice_engine.load`."""
-        folder = Path(path or dice_engine.NANO)
+        folder = checkpoint_folder(path or dice_engine.NANO)
         model = dice_engine.load(folder, device, dtype)
         if model.device.type == "cpu":
             bound_threads()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import dice_engine
 import pytest
 import torch
 from dice_engine.model.config import CheckpointError, SdarConfig
 from dice_engine.model.network import SdarModel
 from dice_engine.model.quantize import fake_quantize
-from dice_engine.model.weights import load_model, save_folder
+from dice_engine.model.weights import check_memory, load_model, save_folder
 from safetensors.torch import load_file, save_file
 
 CONFIG = SdarConfig(
@@ -141,3 +142,29 @@ def test_truncated_weights(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:5000])
     with pytest.raises(CheckpointError, match="not a readable safetensors file"):
         load_model(tmp_path)
+
+
+def test_too_little_gpu_memory_is_said_with_numbers(tmp_path: Path) -> None:
+    check_memory(tmp_path, 10, 10, 20)
+    with pytest.raises(CheckpointError, match=r"need 16\.4 GB, the GPU has 10\.2 of 24\.0 GB free"):
+        check_memory(tmp_path, 16_400_000_000, 10_200_000_000, 24_000_000_000)
+
+
+def test_an_id_of_the_hub_is_found_in_its_cache_or_missed_in_one_line(
+    model: SdarModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The layout that huggingface_hub keeps, without a network."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    repository = tmp_path / "models--some--checkpoint"
+    save_folder(model, repository / "snapshots" / "abc")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc")
+    assert torch.equal(dice_engine.load("some/checkpoint", "cpu")(IDS), model(IDS))
+    with pytest.raises(
+        CheckpointError, match="some/other: no such checkpoint folder, and it cannot"
+    ) as caught:
+        dice_engine.load("some/other", "cpu")
+    assert "\n" not in str(caught.value)

@@ -29,7 +29,8 @@ def load_model(
 
     ``dtype`` None: on a GPU what the config names, on a CPU float32. The head is ``lm_head.weight`` where the file has
     it, whatever the config says, else the embedding. One tensor at a time goes from disk to the device. Raises
-    :class:`CheckpointError` for a missing file or shard, another architecture, or a shape that does not fit.
+    :class:`CheckpointError` for a missing file or shard, another architecture, a shape that does not fit, or a GPU with
+    too little free memory.
     """
     folder, device = Path(folder), torch.device(device)
     if not folder.is_dir():
@@ -46,6 +47,9 @@ def load_model(
     with torch.device("meta"):
         model = SdarModel(config)
     wanted = dict(model.named_parameters())
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        check_memory(folder, sum(p.numel() for p in wanted.values()) * dtype.itemsize, free, total)
     missing = sorted(wanted.keys() - files.keys())
     if missing:
         raise CheckpointError(f"{folder}: weights without {missing[0]} ({len(missing)} tensors missing)")
@@ -53,6 +57,15 @@ def load_model(
         _fill_from(path, [n for n in wanted if files[n] == path], wanted, model, device, dtype)
     model.tie_weights()
     return model.eval().requires_grad_(False)
+
+
+def check_memory(folder: Path, needed: int, free: int, total: int) -> None:
+    """Raises :class:`CheckpointError` when ``needed`` bytes of weights do not fit into the ``free`` ones of a GPU."""
+    if needed > free:
+        raise CheckpointError(
+            f"{folder}: its weights need {needed / 1e9:.1f} GB, the GPU has {free / 1e9:.1f} of {total / 1e9:.1f} GB "
+            "free; close other programs, take a smaller checkpoint, or use --device cpu"
+        )
 
 
 def save_folder(
