@@ -55,6 +55,33 @@ def test_interval_covers_the_truth() -> None:
     assert covered >= 88
 
 
+def turns(rng: np.random.Generator, median: float, spread: float) -> list[float]:
+    """Twelve turns of five calls: each turn is off by its own amount, each process by a little for good."""
+    process = 1 + 0.002 * rng.standard_normal()
+    each = 1 + spread * rng.standard_normal((12, 1))
+    calls = 1 + 0.01 * rng.standard_normal((12, 5))
+    return [float(t) for t in (median * process * each * calls).ravel()]
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.02])
+def test_claims_hold_where_turns_differ(spread: float) -> None:
+    """Identical kernels at most once in 30, a kernel that is 1.05 times faster in 8 of 10: as promised."""
+    rng = np.random.default_rng(16)
+    same = [ratio_interval(turns(rng, 1.0, spread), turns(rng, 1.0, spread), i, turn=5) for i in range(150)]
+    faster = [ratio_interval(turns(rng, 1.05, spread), turns(rng, 1.0, spread), i, turn=5) for i in range(50)]
+    assert sum(map(is_gain, same)) <= 5
+    assert sum(map(is_gain, faster)) >= 40
+
+
+def test_calls_that_share_a_turn_are_no_independent_witnesses() -> None:
+    rng = np.random.default_rng(17)
+    left, right = turns(rng, 1.0, 0.03), turns(rng, 1.0, 0.03)
+    alone, whole = ratio_interval(left, right), ratio_interval(left, right, turn=5)
+    assert whole.high - whole.low > 1.3 * (alone.high - alone.low)
+    with pytest.raises(ValueError, match="whole turns"):
+        ratio_interval(left, right, turn=7)
+
+
 def test_shared_drift_does_not_widen_the_interval() -> None:
     """Clocks that sink during an alternating run slow both sides alike."""
     rng = np.random.default_rng(14)

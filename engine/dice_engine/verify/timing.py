@@ -109,7 +109,7 @@ def race(
         raise Failed(
             "infra_error", "the measured time is too short for the bytes written: the clock is wrong"
         )
-    interval = bench.ratio_interval(ours.ms, theirs.ms)
+    interval = bench.ratio_interval(ours.ms, theirs.ms, turn=each)
     return Measured(interval, statistics.median(ours.ms), statistics.median(theirs.ms), traffic, bandwidth)
 
 
