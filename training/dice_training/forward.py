@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -34,7 +33,7 @@ class Layers:
         self.model, self.compiled, self.checkpointing = model, compiled, checkpointing
         self.template = copy.deepcopy(model.model.layers[0]).to("meta")
         self.parameters = [dict(layer.named_parameters()) for layer in model.model.layers]
-        self.layer = torch.compile(_layer, options=compiler_options()) if compiled else _layer
+        self.layer = torch.compile(_layer) if compiled else _layer
 
     def __call__(self, ids: Tensor, position: Tensor, mask: Tensor | BlockMask) -> Tensor:
         backbone = self.model.model
@@ -71,7 +70,7 @@ class Forward:
         self.codes = Codes(*(torch.zeros(shape, dtype=torch.int32, device=model.device) for _ in range(3)))
         self.rule = mask_mod(self.codes)
         self.layers = Layers(model, compiled, checkpointing)
-        self.head = torch.compile(_head, options=compiler_options()) if compiled else _head
+        self.head = torch.compile(_head) if compiled else _head
 
     def loss_sum(self, inputs: Inputs) -> Tensor:
         """``inputs`` must be on the model's device."""
@@ -96,13 +95,6 @@ class Forward:
         parts = zip(picked.split(self.chunk), target.split(self.chunk), weight.split(self.chunk), strict=True)
         sums = [self.head(self.model.model.norm, self.model.lm_head, *part) for part in parts]
         return torch.stack(sums).sum()
-
-
-def compiler_options() -> dict[str, Any]:
-    """The order of sums shall not depend on what was fastest when it was tried: a run must give the same bits again."""
-    from torch._inductor import list_options
-
-    return {"deterministic": True} if "deterministic" in list_options() else {}
 
 
 def _layer(
