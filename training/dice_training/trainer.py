@@ -23,6 +23,7 @@ from dice_training.feed import Feed, Inputs, Noise, Place, fingerprint, noised, 
 from dice_training.forward import Forward
 from dice_training.log import Log
 from dice_training.lora import merged
+from dice_training.masks import TILE
 from dice_training.optimizers import make_optimizers, schedule
 from dice_training.packing import Sample, pack
 from dice_training.ranks import Ranks
@@ -49,6 +50,8 @@ class Trainer:
         self.ranks = ranks
         self.device = model.device
         self.cuda = self.device.type == "cuda"
+        if self.cuda and recipe.row_length % TILE:
+            raise RecipeError(f"row_length is {recipe.row_length}; on a GPU it must be a multiple of {TILE}")
         self.noise = Noise(model.config.mask_token_id, recipe.block_size, recipe.noise)
         shape = (recipe.batch_rows, recipe.row_length)
         self.forward = Forward(
