@@ -53,6 +53,10 @@ def _dispatch(arguments: list[str]) -> int:
         from dice_ls.suggest import main as suggest
 
         return suggest(rest)
+    if command == "report":
+        from dice_ls.report.command import main as report
+
+        return report(rest)
     if command == "doctor":
         from dice_ls.doctor import main as doctor
 
@@ -75,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("doctor", help="what works on this machine and what to do about the rest")
     commands.add_parser("holes", help="what could be rewritten in a file, and how it would be run")
     commands.add_parser("suggest", help="decode rewrites of a kernel or module and check each one")
+    commands.add_parser("report", help="the same, with the evidence as one HTML file")
     for name, (_, _, text) in _MODULES.items():
         commands.add_parser(name, help=text)
     commands.add_parser("bench", help="measure decoding, verification or the language server")

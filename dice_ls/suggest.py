@@ -2,187 +2,65 @@
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
 import os
-import re
 import sys
 import tempfile
-from contextlib import aclosing
 from pathlib import Path
 
-from dice_engine.arguments import Arguments, whole
-from dice_engine.source.hole import Hole
-from dice_engine.source.holes import UnsupportedFile, apply, find_holes, hole_at
-from lsprotocol.types import Position
-from rich.console import Console
+from dice_engine.arguments import Arguments
+from dice_engine.source.holes import apply
 
-from dice_ls.positions import Positions
-from dice_ls.suggest_view import console, line_of, report, show
-from dice_ls.suggestions import wording
-from dice_ls.suggestions.pipeline import EngineError, NotCheckable, Request, connect, suggest
-from dice_ls.suggestions.store import Record, context_digest, identify
-
-_FIRST = ("load_inline_core", "kernel_body", "selection", "module")
-"""What is rewritten when no place was named: a whole CUDA source before one kernel of it, a plain module last."""
-
-
-class Refused(Exception):
-    """Nothing can be suggested: one clear line, and the exit code that goes with it."""
-
-    def __init__(self, message: str, code: int = 2) -> None:
-        super().__init__(message)
-        self.code = code
+from dice_ls import search
+from dice_ls.search import Refused
+from dice_ls.suggest_view import console, report, show
 
 
 def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     screen = console(stderr=options.json)
     try:
-        path, line, column = _place(options.place)
-        text = _read(path)
-        hole = choose(text, str(path), line, column)
-        if options.apply and not (os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)):
-            raise Refused(f"cannot write {path}: Permission denied")
-        if not options.json and line is None:
-            _mention_others(screen, text, str(path), hole)
-        record, device = asyncio.run(_run(options, path, text, hole, screen))
+        if options.apply:
+            _can_write(search.path_of(options.place))
+        found = search.search(options, screen, quiet=options.json)
+        best = next(iter(found.record.offers()), None)
+        if options.json:
+            print(json.dumps(report(found, best)))
+        else:
+            show(screen, found, best)
+        if best is None:
+            return 1
+        if options.apply:
+            _write(found.path, found.text, apply(found.hole, best.core))
+            screen.print(f"wrote {found.path}")
     except Refused as refusal:
         print(f"dice suggest: {refusal}", file=sys.stderr)
         return refusal.code
     except KeyboardInterrupt:
         return 130
-    best = next(iter(record.offers()), None)
-    if options.json:
-        print(json.dumps(report(path, text, hole, device, record, best)))
-    else:
-        show(screen, path, text, hole, record, best)
-    if best is None:
-        return 1
-    if options.apply:
-        try:
-            _write(path, text, apply(hole, best.core))
-        except Refused as refusal:
-            print(f"dice suggest: {refusal}", file=sys.stderr)
-            return refusal.code
-        screen.print(f"wrote {path}")
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Arguments:
     parser = Arguments(
         prog="dice suggest",
         description="Decode faster versions of a kernel or module, check each against the original and time it. "
         "This compiles and runs code of FILE.",
     )
-    parser.add_argument(
-        "place", metavar="FILE[:LINE[:COL]]", help="a .cu or .py file, lines and columns from 1"
-    )
-    parser.add_argument(
-        "-n", type=whole(1, 64), default=8, metavar="N", help="how many candidates to decode (8)"
-    )
-    parser.add_argument(
-        "--device",
-        choices=("auto", "cuda", "cpu"),
-        default="auto",
-        help="where to decode, check and time (auto: the GPU where there is one)",
-    )
-    parser.add_argument("--checkpoint", metavar="PATH", help="folder of the model (the embedded one)")
+    search.arguments(parser)
     parser.add_argument("--apply", action="store_true", help="write the best verified rewrite to FILE")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 
-def _place(place: str) -> tuple[Path, int | None, int | None]:
-    """FILE[:LINE[:COL]]; a file whose own name ends like a position is taken as a name when it exists."""
-    if Path(place).exists():
-        return Path(place), None, None
-    found = re.fullmatch(r"(.+?):(\d+)(?::(\d+))?", place)
-    if found is None:
-        return Path(place), None, None
-    return Path(found[1]), int(found[2]), int(found[3]) if found[3] else None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise Refused(f"{path} is not UTF-8 (byte {error.start})") from error
-    except OSError as error:
-        raise Refused(f"cannot read {path}: {error.strerror}") from error
-
-
-def choose(text: str, path: str, line: int | None, column: int | None) -> Hole:
-    """The hole at a place, else the first of the best kind that can be rewritten and run.
-
-    Raises Refused with what to do.
-    """
-    try:
-        holes = find_holes(text, path)
-    except UnsupportedFile as error:
-        raise Refused(f"{path}: {error}") from error
-    if not holes:
-        raise Refused(f"{path} has no kernel or module that could be rewritten")
-    if line is not None:
-        positions = Positions(text, "utf-32")
-        # The empty line after the last line end is none that people count.
-        count = positions.line_count - (positions.line(positions.line_count - 1) == "")
-        if not 1 <= line <= count:
-            raise Refused(f"{path} has no line {line}, the last is {count}")
-        start = positions.line(line - 1)
-        at = len(start) - len(start.lstrip()) if column is None else column - 1
-        hole = hole_at(holes, positions.offset(Position(line - 1, at)))
-        if hole is None:
-            places = ", ".join(f"`{item.name}`" for item in holes)
-            raise Refused(f"no kernel or module at {path}:{line}; the file has {places}")
-    else:
-        usable = [hole for hole in holes if hole.editable and hole.plan.runnable]
-        hole = min(usable or holes, key=lambda hole: _FIRST.index(hole.kind))
-    if not hole.editable:
-        raise Refused(f"`{hole.name}` cannot be rewritten: {hole.reason}", code=1)
-    if not hole.plan.runnable:
-        raise Refused(f"`{hole.name}` cannot be checked: {hole.plan.reason}", code=1)
-    return hole
-
-
-def _mention_others(screen: Console, text: str, path: str, chosen: Hole) -> None:
-    others = [hole for hole in find_holes(text, path) if hole.editable and hole != chosen]
-    if others:
-        lines = [f"{hole.name} ({path}:{line_of(text, hole)})" for hole in others]
-        screen.print(f"rewriting `{chosen.name}`; also here: {', '.join(lines)}", style="dim")
-
-
-async def _run(
-    options: argparse.Namespace, path: Path, text: str, hole: Hole, screen: Console
-) -> tuple[Record, str]:
-    """Decode and check; returns the record and the engine's device. Raises Refused when the engine is no help."""
-    # The engine runs elsewhere: a relative path would mean another folder there.
-    checkpoint = str(Path(options.checkpoint).expanduser().resolve()) if options.checkpoint else None
-    request = Request(str(path), text, hole, options.n, options.device, checkpoint)
-    identity = next(name for name, item in identify(find_holes(text, str(path))) if item == hole)
-    record = Record(identity, context_digest(text, hole))
-    try:
-        client = await connect()
-        try:
-            with screen.status(f"`{hole.name}`: starting") as status:
-                async with aclosing(suggest(client, request, record)) as changes:
-                    async for _ in changes:
-                        status.update(f"`{hole.name}`: {wording.progress(record)}")
-            record.state = "done"
-            device = (await client.status()).device
-        finally:
-            await client.close()
-    except NotCheckable as error:
-        raise Refused(str(error), code=1) from error
-    except EngineError as error:
-        raise Refused(str(error)) from error
-    return record, device
+def _can_write(path: Path) -> None:
+    if path.exists() and not (os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)):
+        raise Refused(f"cannot write {path}: Permission denied")
 
 
 def _write(path: Path, before: str, after: str) -> None:
     """Replace the file in one step, keeping its mode; refused when it changed since it was read."""
-    if _read(path) != before:
+    if search.read(path) != before:
         raise Refused(f"{path} changed while its rewrite was checked; nothing was written")
     target = path.resolve()
     try:

@@ -1,18 +1,20 @@
-"""How ``dice suggest`` shows its result: a table of candidates with their verdicts and the best one's diff, or JSON."""
+"""How ``dice suggest`` looks: each candidate live, then a table of verdicts and the best one's diff, or JSON."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import sys
-from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from dice_engine.source.hole import Hole
 from dice_engine.source.holes import apply
 from dice_engine.verify.verdict import Verdict
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live as RichLive
+from rich.spinner import Spinner
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -21,26 +23,28 @@ from dice_ls.positions import Positions
 from dice_ls.suggestions import wording
 from dice_ls.suggestions.store import Candidate, Record, ranked, squeezed
 
+if TYPE_CHECKING:
+    from dice_ls.search import Found
+
 
 def line_of(text: str, hole: Hole) -> int:
     """The line (from 1) where a hole's kernel or class begins."""
     return Positions(text, "utf-32").position(hole.anchor[0]).line + 1
 
 
-def report(
-    path: Path, text: str, hole: Hole, device: str, record: Record, best: Candidate | None
-) -> dict[str, Any]:
+def report(found: Found, best: Candidate | None) -> dict[str, Any]:
+    hole, record = found.hole, found.record
     place = {
         "kind": hole.kind,
         "name": hole.name,
         "start_byte": hole.start_byte,
         "end_byte": hole.end_byte,
-        "line": line_of(text, hole),
+        "line": line_of(found.text, hole),
     }
     return {
-        "file": str(path),
+        "file": str(found.path),
         "hole": place,
-        "device": device,
+        "device": found.device,
         "candidates": [
             {
                 "index": item.index,
@@ -61,8 +65,55 @@ def console(stderr: bool = False) -> Console:
     return Console(file=stream, width=wide, highlight=False)
 
 
-def show(screen: Console, path: Path, text: str, hole: Hole, record: Record, best: Candidate | None) -> None:
+class Live:
+    """The candidates of a search while it runs, in a terminal; elsewhere nothing is shown."""
+
+    def __init__(self, screen: Console, record: Record) -> None:
+        self._record = record
+        self._live = (
+            RichLive(console=screen, transient=True, refresh_per_second=8) if screen.is_terminal else None
+        )
+
+    def __enter__(self) -> Live:
+        if self._live is not None:
+            self._live.start()
+            self.update()
+        return self
+
+    def update(self) -> None:
+        if self._live is not None:
+            self._live.update(_progress(self._record))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+
+def _progress(record: Record) -> RenderableType:
+    head = Spinner("dots", Text(f"`{record.hole.name}`: {wording.progress(record)}"))
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(justify="right", style="dim")
+    for index in range(record.expected):
+        candidate = record.candidates.get(index)
+        if candidate is None:
+            tokens = record.tokens.get(index, 0)
+            rows.add_row(
+                str(index), Text(wording.plural(tokens, "token") if tokens else "waiting", style="dim")
+            )
+        elif candidate.verdict is None:
+            rows.add_row(str(index), Text("being checked", style="cyan"))
+        else:
+            verdict = candidate.verdict
+            gain = _unless_none(verdict.speedup, "{:.2f}x")
+            rows.add_row(str(index), Text(verdict.verdict, style=_colour(verdict)), gain, Text(_why(verdict)))
+    return Group(head, rows)
+
+
+def show(screen: Console, found: Found, best: Candidate | None) -> None:
     """The table of candidates, the outcome in one sentence, and the best one's diff."""
+    path, text, hole, record = found.path, found.text, found.hole, found.record
     screen.print(Text(f"{path}:{line_of(text, hole)}: {hole.kind} `{hole.name}`", style="bold"))
     screen.print(_table(record))
     screen.print(Text(wording.summary(record)))
@@ -95,15 +146,18 @@ def _table(record: Record) -> Table:
             _unless_none(verdict.candidate_ms, "{:.4g} ms"),
             _unless_none(verdict.speedup, "{:.2f}x"),
         )
-        colour = "green" if verdict.offerable else "yellow" if verdict.verdict == "no_gain" else "red"
         table.add_row(
             numbers,
-            Text(verdict.verdict, style=colour),
+            Text(verdict.verdict, style=_colour(verdict)),
             *(times if measured else ()),
             f"{verdict.seconds:.1f} s",
             Text(_why(verdict)),
         )
     return table
+
+
+def _colour(verdict: Verdict) -> str:
+    return "green" if verdict.offerable else "yellow" if verdict.verdict == "no_gain" else "red"
 
 
 def _why(verdict: Verdict) -> str:
