@@ -402,3 +402,12 @@ def test_a_request_that_can_never_fit_is_refused() -> None:
     decoder = BatchDecoder(make_model(), pages=3)
     with pytest.raises(ValueError, match="need 5 pages of keys and values, there are 3"):
         decoder.submit(DecodeRequest(prompt_of(150), DecodeOptions(64), [0], [0.0]))
+
+
+def test_rows_that_left_far_behind_do_not_reach_past_the_table() -> None:
+    """A long candidate ends first; what is left of it pads the passes of three others, whose pages are fewer."""
+    model = make_model(12)
+    long = DecodeRequest(prompt_of(300), DecodeOptions(8), [1], [1.0], [])
+    short = DecodeRequest(prompt_of(5), DecodeOptions(40), [3, 4, 5], [0.0, 1.0, 1.0], [])
+    alone = [decode_together(model, [request])[0] for request in (short, long)]
+    assert decode_together(model, [short, long], static=True) == alone

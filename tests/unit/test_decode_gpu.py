@@ -17,11 +17,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def exact_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
-
-
 @pytest.mark.parametrize("block", [1, 3, 4, 16])
 @pytest.mark.parametrize("late", [0, 3])
 def test_graphs_equal_eager_and_the_cpu(block: int, late: int) -> None:

@@ -125,8 +125,9 @@ class PagePool:
             part.index_copy_(1, at, part[:, source : source + 1].expand(-1, len(targets), -1, -1, -1))
 
     def slots(self, table: Tensor, positions: Tensor) -> Tensor:
-        """Places ``[...]`` in a layer's flattened pages, for ``positions [rows, ...]`` and ``table [rows, pages]``."""
-        page = table.gather(1, positions // self.size)
+        """Places ``[...]`` in a layer's flattened pages, for ``positions [rows, ...]`` and ``table [rows, pages]``.
+        Positions past the table (of rows that have left) are given its last page."""
+        page = table.gather(1, (positions // self.size).clamp_max(table.shape[1] - 1))
         return page * self.size + positions % self.size
 
     def _keys(self, tokens: Sequence[int]) -> list[bytes]:

@@ -86,7 +86,8 @@ class Passes:
         width = 2 * size if shape.fold else size
         ids, cells = fused_step.layout(rows, self.table[: shape.rows], self.pool.size, width)
         hidden = network.hidden(ids, cells).view(shape.rows, width, -1)[:, -size:]
-        logits = network.logits(hidden.reshape(shape.rows * size, -1))
+        # Contiguous: of a block of one token, reshape gives a view of every other row.
+        logits = network.logits(hidden.reshape(shape.rows * size, -1).contiguous())
         if shape.needs.filters:
             rows.unmask(logits.view(shape.rows, size, -1), shape.needs)
         else:

@@ -45,7 +45,7 @@ def layout_kernel(
     position = tl.maximum(start + place, 0)
     tl.store(position_ptr + row * WIDTH + cell, position, mask=ok)
     sight = tl.where(place < 0, start, start + SIZE)
-    tl.store(visible_ptr + row * WIDTH + cell, tl.maximum(sight, 1), mask=ok)
+    tl.store(visible_ptr + row * WIDTH + cell, tl.where(active != 0, tl.maximum(sight, 1), 1), mask=ok)
     used = (active != 0) & ((fresh != 0) | (place >= 0))
     page = tl.load(table_ptr + row * table_stride + position // page_size, mask=ok & used, other=0)
     slot = tl.where(used, page * page_size + position % page_size, cell % page_size)
