@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -281,7 +282,6 @@ def test_without_an_average_the_weights_themselves_are_saved(tmp_path: Path) -> 
     trainer = Trainer(recipe(tmp_path, ema=0.0, steps=2, quantize=False), tiny_model(), print, tmp_path)
     trainer.run(copies(30), [])
     assert not trainer.average
-    trainer.save_average()
     saved = load_model(tmp_path, dtype=torch.float32)
     for (name, ours), theirs in zip(trainer.weights.items(), saved.parameters(), strict=True):
         assert torch.equal(ours.detach().bfloat16().float(), theirs), name
@@ -339,3 +339,10 @@ def test_greedy_cores_are_judged_while_it_trains(tmp_path: Path) -> None:
     assert any("held-out loss" in line and "pass@1 0.0%" in line for line in lines), lines
     entries = [json.loads(line) for line in (tmp_path / "out/log.jsonl").read_text().splitlines()]
     assert entries[-1]["pass@1"] == 0.0
+
+
+def test_a_machine_without_tensorboard_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    Trainer(recipe(tmp_path, steps=2), tiny_model(), lambda line: None, tmp_path).run(copies(30), [])
+    assert (tmp_path / "log.jsonl").read_text() and (tmp_path / "report.html").is_file()
+    assert not (tmp_path / "tensorboard").exists()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dice_training.report import figure, table, write_page
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 _CURVES = (
     ("loss", "loss"),
@@ -19,14 +22,12 @@ _CURVES = (
 
 
 class Log:
-    """``log.jsonl``, TensorBoard's files, ``curves.png`` and ``report.html`` in the output folder.
+    """``log.jsonl``, TensorBoard's files where it is installed, ``curves.png`` and ``report.html`` in the output.
 
     An entry has a ``step`` and numbers by name; a name with ``/`` belongs to the curve before it.
     """
 
     def __init__(self, folder: Path, steps_done: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
         self.folder, self._path = folder, folder / "log.jsonl"
         folder.mkdir(parents=True, exist_ok=True)
         self.entries: list[dict[str, Any]] = []
@@ -34,19 +35,20 @@ class Log:
             lines = self._path.read_text(encoding="utf-8").splitlines()
             self.entries = [entry for line in lines if (entry := json.loads(line))["step"] < steps_done]
         self._path.write_text("".join(json.dumps(entry) + "\n" for entry in self.entries), "utf-8")
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=steps_done)
+        self._board = _board(folder / "tensorboard", steps_done)
 
     def add(self, entry: dict[str, Any]) -> None:
         self.entries.append(entry)
         with self._path.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(entry) + "\n")
         for name, value in entry.items():
-            if name != "step":
+            if self._board is not None and name != "step":
                 self._board.add_scalar(name, value, entry["step"])
 
     def close(self) -> None:
         """Draw the curves of all entries so far."""
-        self._board.close()
+        if self._board is not None:
+            self._board.close()
         if not self.entries:
             return
         present = list(dict.fromkeys(name for entry in self.entries for name in entry))
@@ -63,6 +65,14 @@ class Log:
         made.savefig(self.folder / "curves.png", dpi=120)
         rows = [[_short(entry.get(name, "")) for name in present] for entry in self.entries[-200:]]
         write_page(self.folder / "report.html", f"SFT: {self.folder.name}", [made, table(present, rows)])
+
+
+def _board(folder: Path, steps_done: int) -> SummaryWriter | None:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:  # on a machine that only trains
+        return None
+    return SummaryWriter(str(folder), purge_step=steps_done)
 
 
 def _short(value: object) -> str:

@@ -73,7 +73,6 @@ def train(
             trainer.resume()
         trainer.run(samples, test_samples, stop_after)
         if ranks.first:
-            trainer.save_average()
             (output / "recipe.json").write_text(json.dumps(asdict(recipe), indent=2))
             report(f"saved {output}")
     if trainer.stopping:

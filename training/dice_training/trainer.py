@@ -92,6 +92,7 @@ class Trainer:
             with contextlib.closing(Log(self.output, self.progress.step)) as self.log:
                 self._loop(feed, test_samples, data, stop_after)
                 self._save()
+                self.save_average()
                 self._evaluate(test_samples)
 
     def _loop(self, feed: Feed, test_samples: list[Sample], data: str, stop_after: float | None) -> None:
