@@ -131,6 +131,7 @@ class JudgePool:
 
         With ``measure``, on a GPU, correct candidates are then timed, see :meth:`measure`.
         """
+        measure = measure and self.device != "cpu"
         pending = [self.submit(case) for case in cases]
         cases_of = {job: index for index, case in enumerate(pending) for _, job in case.jobs}
         missing = [len(case.jobs) for case in pending]
@@ -147,10 +148,10 @@ class JudgePool:
             yield index, self.measure(cases[index], found) if measure else found
 
     def measure(self, case: Case, judged: Sequence[Judgement]) -> list[Judgement]:
-        """``judged`` with times of the correct ones where the device is a GPU. They are taken one after another, and
-        nothing may be pending: a clock needs the GPU to itself."""
+        """``judged`` with times of the correct ones, on a GPU. They are taken one after another, and nothing may be
+        pending: a clock needs the GPU to itself."""
         known = dict(zip(case.cores, judged, strict=True))
-        good = [core for core, found in known.items() if found.correct] if self.device != "cpu" else []
+        good = [core for core, found in known.items() if found.correct]
         known.update(zip(good, self._judge(case.row, good, True), strict=True))
         return [known[core] for core in case.cores]
 

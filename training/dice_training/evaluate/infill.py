@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dice_engine.verify.verdict import CORRECT, Verdict
 
 from dice_training.data import DataError, read_rows, request_of
+from dice_training.evaluate.scores import label, mean, pass_at_k
 from dice_training.judging import Case, JudgePool
 
 if TYPE_CHECKING:
@@ -33,13 +33,6 @@ class Judged:
     @property
     def correct(self) -> list[bool]:
         return [verdict.verdict in CORRECT for verdict in self.verdicts]
-
-
-def pass_at_k(correct: int, total: int, k: int) -> float:
-    """Unbiased estimate of the chance that k draws hold a correct one (arXiv 2107.03374, eq. 1)."""
-    if total - correct < k:
-        return 1.0
-    return 1.0 - math.comb(total - correct, k) / math.comb(total, k)
 
 
 def evaluate(
@@ -132,25 +125,16 @@ def summarise(judged: Iterable[Judged], n: int) -> dict[str, Any]:
     kinds = sorted({item.row["kind"] for item in items})
 
     def scores(part: list[Judged]) -> dict[str, Any]:
-        result: dict[str, Any] = {"rows": len(part), "pass@1": _mean(item.correct[0] for item in part)}
+        result: dict[str, Any] = {"rows": len(part), "pass@1": mean(item.correct[0] for item in part)}
         for k in (2, 4, 8):
             if k <= n:
-                result[f"pass@{k}"] = _mean(
+                result[f"pass@{k}"] = mean(
                     pass_at_k(sum(item.correct), len(item.correct), k) for item in part
                 )
-        result["exact@1"] = _mean(item.cores[0] == item.row["core"] for item in part)
+        result["exact@1"] = mean(item.cores[0] == item.row["core"] for item in part)
         return result
 
     summary = {"all": scores(items)}
     summary.update({kind: scores([item for item in items if item.row["kind"] == kind]) for kind in kinds})
-    verdicts = Counter(_label(verdict) for item in items for verdict in item.verdicts)
+    verdicts = Counter(label(verdict) for item in items for verdict in item.verdicts)
     return {"n": n, **summary, "verdicts": dict(verdicts.most_common())}
-
-
-def _label(verdict: Verdict) -> str:
-    return f"{verdict.verdict}:{verdict.rule}" if verdict.rule else verdict.verdict
-
-
-def _mean(values: Iterable[float]) -> float:
-    numbers = list(values)
-    return round(sum(numbers) / len(numbers), 4) if numbers else 0.0

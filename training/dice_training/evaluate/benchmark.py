@@ -1,0 +1,137 @@
+"""``dice eval tasks`` and ``kernelbench``: a checkpoint makes PyTorch tasks fast; what it wrote is judged and timed.
+
+Results are kept task by task in ``results.jsonl``, so that a run that was stopped goes on with what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dice_engine.verify.verdict import Verdict
+
+from dice_training.cuke.verify import Row
+from dice_training.data import DataError, request_of
+from dice_training.evaluate.page import write_report
+from dice_training.evaluate.scores import Result, summarise
+from dice_training.judging import Case, JudgePool
+
+if TYPE_CHECKING:
+    from dice_engine.verify.session import Baseline, DeviceName
+
+Report = Callable[[str], None]
+CHUNK = 64
+"""Tasks that are decoded, judged and kept together."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What the scores depend on; results of another protocol are never mixed in."""
+
+    source: str
+    checkpoint: str
+    n: int
+    seed: int
+    temperature: float
+    device: str
+    baseline: str
+    """``none`` on a CPU, where nothing is timed."""
+
+
+def run(
+    rows: Sequence[Row],
+    protocol: Protocol,
+    out: Path,
+    *,
+    checkpoint: Path | None,
+    device: DeviceName,
+    workers: int,
+    report: Report,
+) -> dict[str, Any]:
+    """Evaluate ``rows`` into the folder ``out`` and return the summary. Raises DataError for a folder that holds
+    results of another protocol."""
+    out.mkdir(parents=True, exist_ok=True)
+    known = _known(out, protocol)
+    missing = [row for row in rows if row["id"] not in known]
+    if known and missing:
+        report(f"{len(rows) - len(missing)} of {len(rows)} tasks are done already")
+    if missing:
+        for result in _evaluate(missing, protocol, checkpoint, device, workers, report, out):
+            known[result.id] = result
+    results = [known[row["id"]] for row in rows]
+    summary = {"protocol": asdict(protocol), **summarise(results, protocol.n)}
+    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    write_report(out, summary, results)
+    return summary
+
+
+def _known(out: Path, protocol: Protocol) -> dict[str, Result]:
+    place, settings = out / "results.jsonl", out / "protocol.json"
+    if settings.is_file() and place.is_file():
+        before = json.loads(settings.read_text(encoding="utf-8"))
+        changed = [key for key, value in asdict(protocol).items() if before.get(key) != value]
+        if changed:
+            raise DataError(
+                f"{out} holds results with another {changed[0]} ({before.get(changed[0])}): choose another --out"
+            )
+    settings.write_text(json.dumps(asdict(protocol), indent=2) + "\n", encoding="utf-8")
+    found: dict[str, Result] = {}
+    if place.is_file():
+        whole = []
+        for line in place.read_text(encoding="utf-8").splitlines():
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue  # cut off when the run was killed
+            verdicts = [Verdict.from_json(verdict) for verdict in entry["verdicts"]]
+            found[entry["id"]] = Result(entry["id"], verdicts, entry["plain"])
+            whole.append(line + "\n")
+        place.write_text("".join(whole), encoding="utf-8")
+    return found
+
+
+def _evaluate(
+    rows: Sequence[Row],
+    protocol: Protocol,
+    checkpoint: Path | None,
+    device: DeviceName,
+    workers: int,
+    report: Report,
+    out: Path,
+) -> Iterator[Result]:
+    from dice_engine.engine import Engine
+
+    baseline: Baseline = "eager" if protocol.baseline == "none" else protocol.baseline  # type: ignore[assignment]
+    started, done = time.monotonic(), 0
+    # The workers start while the engine loads and decodes.
+    with (
+        JudgePool(device, workers, baseline=baseline, plain=True) as pool,
+        (out / "results.jsonl").open("a", encoding="utf-8") as lines,
+    ):
+        engine = Engine.load(checkpoint, device=device)
+        for start in range(0, len(rows), CHUNK):
+            part = rows[start : start + CHUNK]
+            asked = [request_of(row) for row in part]
+            n, seed, temperature = protocol.n, protocol.seed, protocol.temperature
+            found = engine.candidates_many(asked, n, seed, temperature=temperature)
+            cores = [[candidate.core for candidate in candidates] for candidates in found]
+            report(f"decoded {start + len(part)}/{len(rows)} tasks")
+            cases = [Case(row, mine) for row, mine in zip(part, cores, strict=True)]
+            for index, judged in pool.judge(cases, measure=True):
+                verdicts = [judgement.verdict for judgement in judged]
+                plain = [bool(judgement.plain) for judgement in judged]
+                row = part[index]
+                entry = {"id": row["id"], "cores": cores[index], "plain": plain}
+                entry["verdicts"] = [verdict.to_json() for verdict in verdicts]
+                lines.write(json.dumps(entry, ensure_ascii=False) + "\n")
+                lines.flush()
+                done += 1
+                if done % 10 == 0 or done == len(rows):
+                    rate = done / (time.monotonic() - started)
+                    left = (len(rows) - done) / rate
+                    report(f"judged {done}/{len(rows)} tasks, {rate:.2f}/s, {left:.0f} s left")
+                yield Result(row["id"], verdicts, plain)
