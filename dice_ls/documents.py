@@ -38,19 +38,26 @@ class Document:
         self.version = version
         self.language = language
         self.encoding: Encoding = encoding
-        self._text = text
-        self._positions: Positions | None = None
-        self._holes: list[tuple[HoleId, Hole]] | None = None
-        self._search: asyncio.Future[None] | None = None
+        self.opened_text = text
         self.saved: set[HoleId] = set()
         """The holes that the file had when it was opened or last saved."""
-        self.opened_text = text
+        self._text: str | None = text
+        self._positions: Positions | None = None
+        self._found: list[Hole] | None = None
+        self._pairs: list[tuple[HoleId, Hole]] | None = None
+        self._exact = False
+        """Whether plans, too, are those of the present text."""
+        self._search: asyncio.Future[None] | None = None
+        self._edits: list[tuple[int, int, int, bytes]] | None = []
+        """Start, end, new size and new text of the edits since the search began; None: more than can be followed."""
         self._marks: list[Mark] = []
         self._selections: list[Mark] = []
         """The selections that were asked for."""
 
     @property
     def text(self) -> str:
+        if self._text is None:
+            self._text = to_text(self.positions.data)
         return self._text
 
     @property
@@ -64,30 +71,56 @@ class Document:
     @property
     def positions(self) -> Positions:
         if self._positions is None:
-            self._positions = Positions(self._text, self.encoding)
+            self._positions = Positions(self._text or "", self.encoding)
         return self._positions
 
     async def holes(self) -> list[tuple[HoleId, Hole]]:
-        """The holes of the present text with their identities, in document order; found once a version.
+        """The holes of the present text with their identities, in document order.
 
-        The work is done in a thread: plans of a file with hundreds of kernels take seconds, and the server answers
-        meanwhile. When the text changes meanwhile, the holes of the new text are found and returned.
+        After a key they are there at once, with plans as before it; :meth:`settled` waits for the plans. Reading the
+        whole text is done in a thread, and what is typed meanwhile is followed.
         """
-        while self._holes is None:
-            if self._search is None:
-                self._search = asyncio.ensure_future(self._find_holes())
-            await asyncio.shield(self._search)
-        return self._holes
+        while self._pairs is None:
+            await self._searched()
+        return self._pairs
+
+    async def settled(self) -> list[tuple[HoleId, Hole]]:
+        """As :meth:`holes`, with the plans that the present text gives."""
+        while self._pairs is None or not self._exact:
+            await self._searched()
+        return self._pairs
+
+    async def _searched(self) -> None:
+        if self._search is None:
+            self._search = asyncio.ensure_future(self._find_holes())
+        await asyncio.shield(self._search)
 
     async def _find_holes(self) -> None:
-        text = self._text
-        selections = [(mark.start, mark.end) for mark in self._selections if mark.alive]
+        self._edits = []
         try:
-            found = await asyncio.to_thread(_find, text, self.path, selections)
+            found: list[Hole] | None = await asyncio.to_thread(_find, self.text, self.path)
         finally:
             self._search = None
-        if text is self._text:
-            self._holes = found
+        if self._edits is None:
+            return
+        from dice_engine.source.incremental import edited
+
+        for start, end, size, data in self._edits:
+            found = edited(found, data, start, end, size) if found is not None else None
+        self._take(found, exact=not self._edits)
+
+    def _take(self, found: list[Hole] | None, exact: bool = False) -> None:
+        self._found, self._exact, self._pairs = found, exact, None
+        if found is not None:
+            self._pairs = identify(found + self._selected(found))
+
+    def _selected(self, found: list[Hole]) -> list[Hole]:
+        if not self._selections:
+            return []
+        from dice_engine.source.selection import select
+
+        holes = [select(found, mark.start, mark.end) for mark in self._selections]
+        return [hole for hole in holes if hole is not None and hole.kind == "selection"]
 
     async def select(self, area: types.Range) -> tuple[HoleId, Hole] | None:
         """The hole of the statements that ``area`` touches, one of :meth:`holes` from now on; None outside kernels."""
@@ -101,7 +134,7 @@ class Document:
         known = [(mark.start, mark.end) for mark in self._selections if mark.alive]
         if hole.kind == "selection" and (hole.start_byte, hole.end_byte) not in known:
             self._selections.append(self.mark(hole.start_byte, hole.end_byte))
-            self._holes = None
+            self._take(self._found, self._exact)
         places = {(hole.kind, hole.start_byte, hole.end_byte)}
         return next(
             (
@@ -118,13 +151,26 @@ class Document:
             if isinstance(change, types.TextDocumentContentChangePartial):
                 start = self.positions.offset(change.range.start)
                 end = max(start, self.positions.offset(change.range.end))
-                data = self.positions.data
-                self._move_marks(start, end, len(to_bytes(change.text)))
-                self._replace(to_text(data[:start]) + change.text + to_text(data[end:]))
+                self._edit(start, end, to_bytes(change.text))
             else:
                 self._move_marks(0, len(self.positions.data), 0)
-                self._replace(change.text)
+                self._text, self._positions, self._edits = change.text, None, None
+                self._take(None)
         self.version = version
+
+    def _edit(self, start: int, end: int, text: bytes) -> None:
+        self._move_marks(start, end, len(text))
+        self._positions = self.positions.edited(start, end, text)
+        self._text = None
+        data = self._positions.data
+        if self._edits is not None:
+            self._edits.append((start, end, len(text), data))
+        found = None
+        if self._found is not None:
+            from dice_engine.source.incremental import edited
+
+            found = edited(self._found, data, start, end, len(text))
+        self._take(found)
 
     def mark(self, start: int, end: int) -> Mark:
         """Follow the bytes ``start`` to ``end`` from now on, as long as somebody holds the mark."""
@@ -143,21 +189,13 @@ class Document:
         self._marks = [mark for mark in self._marks if mark.alive]
         self._selections = [mark for mark in self._selections if mark.alive]
 
-    def _replace(self, text: str) -> None:
-        self._text = text
-        self._positions = None
-        self._holes = None
 
-
-def _find(text: str, path: str, selections: list[tuple[int, int]]) -> list[tuple[HoleId, Hole]]:
-    """Holes with identities; empty for other languages and for a text that cannot be read at all."""
+def _find(text: str, path: str) -> list[Hole]:
+    """Holes; none for other languages and for a text that cannot be read at all."""
     from dice_engine.source.holes import UnsupportedFile, find_holes
-    from dice_engine.source.selection import select
 
     try:
-        holes = find_holes(text, path)
-        selected = [select(holes, start, end) for start, end in selections]
-        return identify(holes + [hole for hole in selected if hole is not None and hole.kind == "selection"])
+        return find_holes(text, path)
     except UnsupportedFile:
         return []
     except Exception:

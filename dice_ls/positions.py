@@ -24,9 +24,13 @@ def units(text: str, encoding: Encoding) -> int:
 class Positions:
     """The lines of one text. Offsets are UTF-8 byte offsets; whatever lies outside the text is clamped to it."""
 
-    def __init__(self, text: str, encoding: Encoding) -> None:
+    def __init__(self, text: str | LineMap, encoding: Encoding) -> None:
         self.encoding: Encoding = encoding
-        self._map = LineMap(text)
+        self._map = text if isinstance(text, LineMap) else LineMap(text)
+
+    def edited(self, start: int, end: int, text: bytes) -> Positions:
+        """After the bytes ``start`` to ``end`` were replaced by ``text``."""
+        return Positions(self._map.edited(start, end, text), self.encoding)
 
     @property
     def data(self) -> bytes:

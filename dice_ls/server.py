@@ -34,6 +34,8 @@ def main() -> None:
     server = create_server()
     gc.freeze()
     gc.enable()
+    # Large files are read in a thread: requests get their turn after a millisecond of that, not after five.
+    sys.setswitchinterval(0.001)
     if requests is not None and answers is not None:
         from dice_ls.protocol import ClientPipe
 

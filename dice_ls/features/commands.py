@@ -96,6 +96,8 @@ async def _start(ls: DiceServer, document: Document, hole_id: HoleId) -> None:
     if not await trust.ensure(ls, document):
         return
     current = ls.documents.get(document.uri)
+    if current is not None:
+        await current.settled()
     found = await targets.find(current, str(hole_id)) if current is not None else None
     if current is None or found is None:
         ls.show(f"`{hole_id.name}` was edited meanwhile; ask again", types.MessageType.Warning)

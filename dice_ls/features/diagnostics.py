@@ -106,6 +106,9 @@ class Board:
         if version == document.version and self._server.documents.get(uri) is document:
             self._annotations[unquote(uri)] = [_diagnostic(document, error) for error in errors]
             self._publish(document)
+        before = [hole.plan for _, hole in await document.holes()]
+        if [hole.plan for _, hole in await document.settled()] != before:
+            self._server.refresh_lenses()
         await self._server.jobs.cancel_edited(document)
 
     async def _compile(self, uri: str) -> None:

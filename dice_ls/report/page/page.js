@@ -150,13 +150,7 @@
     plan() {
       const plan = this.evidence.plan;
       if (!plan) return null;
-      const sets = (plan.sizes ?? []).filter((one) => Object.keys(one).length);
-      const rows = [
-        ...(plan.how ?? []).map((one) => [one.what, one.value, one.origin]),
-        ...(sets.length ? [['compared at', sets.map(sizes).join('; '), '']] : []),
-        ...(plan.measured_at && Object.keys(plan.measured_at).length ? [['timed at', sizes(plan.measured_at), '']] : []),
-        ...(plan.tolerance ? [['tolerance', Object.entries(plan.tolerance).map(([k, v]) => `${k} ${v}`).join(', '), 'annotation']] : []),
-      ];
+      const rows = (plan.how ?? []).map((one) => [one.what, one.value, one.origin]);
       return [
         h('h2', { id: 'dice-plan' }, 'How this was tested'),
         plan.reason && h('p', null, plan.reason),
@@ -186,7 +180,6 @@
     }
   }
 
-  const sizes = (set) => Object.entries(set).map(([name, value]) => `${name}=${value}`).join(', ');
   const plain = (text) => text.replaceAll('`', '');
 
   async function copy(text, byHost) {

@@ -8,6 +8,8 @@ alone finds one whose braces balance and that holds no second ``__global__``.
 from __future__ import annotations
 
 import functools
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import tree_sitter
@@ -166,13 +168,61 @@ def _query() -> tree_sitter.Query:
     )
 
 
-def _grammar_bodies(data: bytes) -> tuple[dict[int, tuple[int, int]], bool]:
-    """Per ``__global__`` offset the offsets of the body's braces, and whether the text has syntax errors."""
-    root = parse_cuda(data).root_node
+class Trees:
+    """The grammar's trees of the texts read last: after an edit only what it touches is parsed again."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._trees: OrderedDict[bytes, tree_sitter.Tree] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def tree(self, data: bytes, edit: tuple[bytes, int, int, int] | None = None) -> tree_sitter.Tree:
+        """The tree of ``data``; ``edit``: the text before, and the start, end and new size of what was replaced."""
+        with self._lock:
+            tree = self._trees.get(data)
+            old = self._trees.get(edit[0]) if edit is not None else None
+        if tree is None:
+            parser = tree_sitter.Parser(_language())
+            if old is not None and edit is not None:
+                before, start, end, size = edit
+                old = old.copy()  # somebody else may be reading it
+                old.edit(
+                    start,
+                    end,
+                    start + size,
+                    _point(before, start),
+                    _point(before, end),
+                    _point(data, start + size),
+                )
+                tree = parser.parse(data, old)
+            else:
+                tree = parser.parse(data)
+        with self._lock:
+            self._trees[data] = tree
+            while len(self._trees) > self._most:
+                self._trees.popitem(last=False)
+        return tree
+
+
+def _point(data: bytes, offset: int) -> tuple[int, int]:
+    return data.count(b"\n", 0, offset), offset - data.rfind(b"\n", 0, offset) - 1
+
+
+TREES = Trees(4)
+
+
+def bodies_by_grammar(tree: tree_sitter.Tree) -> dict[int, tuple[int, int]]:
+    """For each ``__global__`` with a body, by its offset: the offsets of the body's braces."""
     bodies: dict[int, tuple[int, int]] = {}
-    for _, captures in tree_sitter.QueryCursor(_query()).matches(root):
+    for _, captures in tree_sitter.QueryCursor(_query()).matches(tree.root_node):
         marks, body = captures["global"], captures["body"][0]
         if body.children and body.children[-1].type == "}" and not body.children[-1].is_missing:
             for mark in marks:
                 bodies[mark.start_byte] = (body.start_byte, body.end_byte - 1)
-    return bodies, root.has_error
+    return bodies
+
+
+def _grammar_bodies(data: bytes) -> tuple[dict[int, tuple[int, int]], bool]:
+    """Per ``__global__`` offset the offsets of the body's braces, and whether the text has syntax errors."""
+    tree = TREES.tree(data)
+    return bodies_by_grammar(tree), tree.root_node.has_error

@@ -39,6 +39,21 @@ class LineMap:
         self.data = to_bytes(text)
         self.starts = [0, *(match.end() for match in _NEWLINE.finditer(self.data))]
 
+    def edited(self, start: int, end: int, text: bytes) -> LineMap:
+        """The map after the bytes ``start`` to ``end`` were replaced; only the lines around them are read again."""
+        new = LineMap("")
+        new.data = self.data[:start] + text + self.data[end:]
+        by = len(text) - (end - start)
+        # A line end may be made of two bytes: the line before and the one after are read again too.
+        first = max(0, bisect_right(self.starts, start) - 2)
+        last = bisect_right(self.starts, end + 1)
+        low = self.starts[first]
+        high = self.starts[last] + by if last < len(self.starts) else len(new.data)
+        inside = [low + match.end() for match in _NEWLINE.finditer(new.data[low:high])]
+        below = [at + by for at in self.starts[last + 1 :]]
+        new.starts = [*self.starts[: first + 1], *inside, *below]
+        return new
+
     def position(self, offset: int, encoding: Encoding = "utf-32") -> tuple[int, int]:
         line = bisect_right(self.starts, offset) - 1
         return line, _units(self.data[self.starts[line] : offset], encoding)
