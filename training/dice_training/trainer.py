@@ -170,7 +170,8 @@ class Trainer:
     def step(self, parts: list[Inputs], rate: float) -> Tensor:
         """One update from ``parts`` and those of the other processes, at the share ``rate`` of the peak learning
         rates. Returns the loss."""
-        answers = self.ranks.total(torch.tensor(sum(part.answers for part in parts), device=self.device))
+        # Counted on the host: a number made on the GPU would wait for all that is queued there.
+        answers = int(self.ranks.total(torch.tensor(sum(part.answers for part in parts))))
         total = torch.zeros((), device=self.device)
         for part in parts:
             loss = self.forward.loss_sum(part.to(self.device)) / answers
