@@ -134,3 +134,21 @@ def test_one_compiled_layer_serves_all_layers_and_repeats_to_the_bit(tmp_path: P
         ends.append(trainer.weights)
         assert counters["stats"]["unique_graphs"] <= 2, counters["recompile_limit"]
     assert [name for name, weight in ends[0].items() if not torch.equal(weight, ends[1][name])] == []
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_step_never_waits_for_the_gpu(tmp_path: Path) -> None:
+    """So that the host can prepare the next launches while the GPU works."""
+    plan = SftRecipe(data="", output=str(tmp_path), row_length=1024, batch_rows=4, optimizer="muon")
+    trainer = Trainer(plan, model("cuda"), print, tmp_path)
+    rows = Rows(*(array[:4] for array in vars(rows_of(1024, 4, 40)).values()))
+    for seed in range(3):  # the first step compiles
+        trainer.step([noised(rows, trainer.noise, (seed,)).pinned()], 1.0)
+    parts = [noised(rows, trainer.noise, (seed,)).pinned() for seed in range(3, 6)]
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for part in parts:
+            trainer.step([part], 1.0)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
