@@ -160,6 +160,12 @@ never."
         (dice--lenses-later))))
   nil)
 
+(cl-defmethod eglot-handle-request
+  ((_server dice-server) (_method (eql window/showMessageRequest)) &key message actions &allow-other-keys)
+  "Ask what MESSAGE asks; unlike eglot's own, RET alone chooses none of ACTIONS."
+  (let ((chosen (completing-read (concat message " ") (mapcar (lambda (one) (plist-get one :title)) actions) nil t)))
+    (unless (string-empty-p chosen) (list :title chosen))))
+
 ;;;###autoload
 (define-derived-mode dice-cuda-mode c++-mode "CUDA"
   "C++ with CUDA, served by dice-ls.")
@@ -256,7 +262,7 @@ MORE is added to the argument."
   "Ask for the lenses and draw them when they come."
   (when-let* ((server (eglot-current-server)) (buffer (current-buffer)))
     (when (and (bound-and-true-p dice-mode) (cl-typep server 'dice-server)
-               (plist-get (eglot--capabilities server) :codeLensProvider))
+               (plist-member (eglot--capabilities server) :codeLensProvider))
       (eglot--signal-textDocument/didChange)
       (jsonrpc-async-request
        server :textDocument/codeLens (list :textDocument (eglot--TextDocumentIdentifier))
@@ -360,7 +366,7 @@ It is nil when ITEM does not begin with what stands before point."
   (dice--ghost-cancel)
   (let* ((server (eglot-current-server)) (buffer (current-buffer)))
     (when (and (cl-typep server 'dice-server)
-               (plist-get (eglot--capabilities server) :inlineCompletionProvider))
+               (plist-member (eglot--capabilities server) :inlineCompletionProvider))
       (eglot--signal-textDocument/didChange)
       (let ((tick (buffer-chars-modified-tick)) (where (point)))
         (setq dice--ghost-request
@@ -534,9 +540,10 @@ It is nil when ITEM does not begin with what stands before point."
     (define-key map (kbd "q") #'quit-window)
     map))
 
-(define-derived-mode dice-preview-mode diff-mode "DICE preview"
+;; Not derived from `diff-mode', whose RET goes to a file.
+(define-derived-mode dice-preview-mode special-mode "DICE preview"
   "A verified rewrite as a diff: RET applies it, n shows the next one, q leaves."
-  (setq buffer-read-only t))
+  (setq font-lock-defaults '(diff-font-lock-keywords t)))
 
 (defun dice-preview ()
   "Show the verified rewrites of the code at point."

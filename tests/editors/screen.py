@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-COLUMNS, LINES = 124, 32
+COLUMNS, LINES = 124, 38
 
 
 class Screen:

@@ -19,6 +19,7 @@ NVIM = CLIENTS / "python" / "bin" / "nvim"
 START = """
 vim.opt.rtp:prepend('{plugin}')
 vim.o.swapfile, vim.o.cmdheight, vim.o.more, vim.o.updatetime = false, 2, false, 100
+vim.o.termguicolors, vim.o.background = true, 'dark'
 vim.o.shortmess = vim.o.shortmess .. 'F'
 notes = {{}}
 vim.notify = function(text) table.insert(notes, text) end

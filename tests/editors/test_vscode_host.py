@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 
 import pytest
 from applied import compiles, value_of
 from conftest import CLIENTS, HERE, ROOT, Place, needs
+from ports import free_port, wait_for_port
 from samples import FAST
 
 EXTENSION = ROOT / "editors" / "vscode"
@@ -30,23 +29,6 @@ SCENARIOS = (
     "server_killed",
     "old_server",
 )
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        assert process.poll() is None and time.monotonic() < deadline, "the server of VS Code did not come up"
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.1)
 
 
 def run_host(place: Place, *options: str, **more: str) -> dict[str, str]:

@@ -54,10 +54,10 @@ export class Preview implements vscode.Disposable {
     const target = vscode.Uri.from({ scheme: SCHEME, path: offer.document.uri.path, query: String(this.count) });
     this.texts.set(target.toString(), applied(offer.document, offer.edits));
     this.offers.set(target.toString(), offer);
-    const first = offer.edits[0].range;
+    const first = new vscode.Position(offer.edits[0].range.start.line, 0);
     await vscode.commands.executeCommand('vscode.diff', offer.document.uri, target, offer.action.title, {
       preview: true,
-      selection: new vscode.Range(first.start, first.start),
+      selection: new vscode.Range(first, first),
     });
   }
 

@@ -11,7 +11,7 @@ const samples: Record<string, string> = JSON.parse(readFileSync(path.join(engine
 const workspace = () => vscode.workspace.workspaceFolders![0].uri;
 let api: Api;
 
-async function until<T>(what: () => T | Promise<T>, name: string, seconds = 20): Promise<NonNullable<T>> {
+async function until<T>(what: () => T | Promise<T>, name: string, seconds = 40): Promise<NonNullable<T>> {
   const end = Date.now() + seconds * 1000;
   for (;;) {
     const value = await what();
@@ -249,9 +249,9 @@ export async function run(): Promise<void> {
     await until(() => api.session.state === 'running', 'the server').catch((error) => {
       throw new Error(`${error} (${api.session.state}: ${api.session.problem})`);
     });
-    const only = process.env.DICE_TEST_ONLY;
+    const only = process.env.DICE_TEST_ONLY?.split(',');
     for (const [name, scenario] of Object.entries(scenarios)) {
-      if (only ? only !== name : name === 'untrusted') {
+      if (only ? !only.includes(name) : name === 'untrusted') {
         continue;
       }
       const started = Date.now();
@@ -259,7 +259,7 @@ export async function run(): Promise<void> {
         await scenario();
         results[name] = 'ok';
       } catch (error) {
-        results[name] = String((error as Error).stack ?? error);
+        results[name] = `${(error as Error).stack ?? error}\n${JSON.stringify(api.session.status)} ${api.session.state} ${api.session.problem}`;
       }
       release();
       results[`${name} seconds`] = String((Date.now() - started) / 1000);
