@@ -20,6 +20,7 @@ from torch import Tensor
 from dice_training.masks import Codes, codes
 from dice_training.objective import Batch, NoiseLevel, corrupt
 from dice_training.packing import Rows, Sample, batches, bins, lay_out
+from dice_training.ranks import ALONE, Ranks
 from dice_training.speed import Work
 
 AHEAD = 4
@@ -94,9 +95,8 @@ def noised(rows: Rows, noise: Noise, seed: Sequence[int], level: float | None = 
 def work_of(rows: Rows, block_size: int, hidden: int) -> Work:
     """A query in block b sees b + 1 blocks, whether it is clean or noisy."""
     last = rows.document[:, -1:]
-    used = (rows.document < last) | rows.noisy[
-        :, -1:
-    ]  # the last document is padding, unless a sample ends the row
+    # The last document is padding, unless a sample ends the row.
+    used = (rows.document < last) | rows.noisy[:, -1:]
     seen = (rows.position // block_size + 1) * block_size
     return Work(int(used.sum()), int(seen[used].sum()), hidden)
 
@@ -110,7 +110,10 @@ class Place:
 
 
 class Feed:
-    """Noised batches for ever, packed anew in another order each epoch, from ``place`` on."""
+    """Noised batches for ever, packed anew in another order each epoch, from ``place`` on.
+
+    Of ``ranks`` processes each takes every ``ranks.count``-th batch, and ``place`` is the same for all of them.
+    """
 
     def __init__(
         self,
@@ -121,9 +124,10 @@ class Feed:
         batch_rows: int,
         seed: int,
         place: Place | None = None,
+        ranks: Ranks = ALONE,
         pin: bool = False,
     ) -> None:
-        self.samples, self.noise, self.pin = samples, noise, pin
+        self.samples, self.noise, self.ranks, self.pin = samples, noise, ranks, pin
         self.row_length, self.batch_rows, self.seed = row_length, batch_rows, seed
         self.place = place or Place()
         self._packers, self._makers = ThreadPoolExecutor(1), ThreadPoolExecutor(2)
@@ -147,10 +151,12 @@ class Feed:
         while True:
             rows, order = following.result()
             following = self._packers.submit(self._epoch, epoch + 1)
-            for number in range(skip, len(order)):
+            count, rank = self.ranks.count, self.ranks.rank
+            for first in range(skip, len(order) - count + 1, count):
+                number = first + rank
                 chosen = [rows[index] for index in order[number]]
                 made = self._makers.submit(self._make, chosen, (self.seed, epoch, number))
-                yield Place(epoch, number + 1), made
+                yield Place(epoch, first + count), made
             epoch, skip = epoch + 1, 0
 
     def _epoch(self, epoch: int) -> tuple[list[list[Sample]], list[NDArray[np.int64]]]:
@@ -158,7 +164,9 @@ class Feed:
         rng = np.random.default_rng([self.seed, epoch])
         shuffled = [self.samples[i] for i in rng.permutation(len(self.samples))]
         rows = bins(shuffled, self.row_length, self.noise.block_size)
-        rows *= -(-self.batch_rows // len(rows))  # a data set smaller than a batch is repeated
+        rows *= -(
+            -self.batch_rows * self.ranks.count // len(rows)
+        )  # a data set too small for a step is repeated
         return rows, list(batches(len(rows), self.batch_rows, rng))
 
     def _make(self, rows: list[list[Sample]], seed: Sequence[int]) -> Inputs:

@@ -50,6 +50,9 @@ class Ranks:
             gradient.copy_(summed.view_as(gradient))
 
 
+ALONE = Ranks()
+
+
 def first_rank() -> bool:
     """Whether this process is the first one, known before any has joined."""
     return os.environ.get("RANK", "0") == "0"

@@ -26,7 +26,7 @@ from dice_training.lora import merged
 from dice_training.masks import TILE
 from dice_training.optimizers import make_optimizers, schedule
 from dice_training.packing import Sample, pack
-from dice_training.ranks import Ranks
+from dice_training.ranks import ALONE, Ranks
 from dice_training.recipe import RecipeError, SftRecipe
 from dice_training.scoring import pass_at_1
 from dice_training.speed import Work, peak_flops, training_flops
@@ -35,9 +35,6 @@ Report = Callable[[str], None]
 LOG_EVERY = 50
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
 SAVE_MINUTES = 10.0
-ALONE = Ranks()
-_SEED_STEP = 1_000_003
-"""Between the seeds of two processes: each reads the data in an order of its own."""
 
 
 class Trainer:
@@ -81,8 +78,9 @@ class Trainer:
             self.noise,
             row_length=recipe.row_length,
             batch_rows=recipe.batch_rows,
-            seed=recipe.seed + _SEED_STEP * self.ranks.rank,
+            seed=recipe.seed,
             place=self.progress.place if data == self.progress.data else Place(),
+            ranks=self.ranks,
             pin=self.cuda,
         )
         with self._signals(), contextlib.closing(feed):
