@@ -1,4 +1,4 @@
-"""``dice cuke build|stats``."""
+"""``dice cuke build|import|stats``."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from typing import Any
 from dice_training.cuke.generate import KIND_SHARE, sample
 from dice_training.cuke.stats import print_stats
 from dice_training.cuke.verify import is_correct, verified
+from dice_training.judging import cores
 
 _CHUNK = 500
 _REPORT_SECONDS = 10.0
@@ -150,6 +151,38 @@ class _Progress:
         return f"{self.kept} samples in {seconds:.1f} s ({self.done / max(seconds, 1e-9):.0f}/s){losses}"
 
 
+def bring(args: argparse.Namespace) -> int:
+    from dice_training.cuke.collect import Wanted, collect
+    from dice_training.data import DataError
+    from dice_training.evaluate.cli import resolve_device
+
+    try:
+        counts = collect(
+            args.sources,
+            args.out,
+            device=resolve_device(args.device),
+            workers=args.workers,
+            wanted=Wanted(args.min_speedup),
+            against=args.against,
+            near=args.near,
+            licence=args.licence,
+            resume=args.resume,
+            report=lambda line: print(line, file=sys.stderr, flush=True),
+        )
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped; go on with the same options and --resume", file=sys.stderr)
+        return 1
+    if args.json:
+        print(json.dumps(counts))
+    else:
+        dropped = ", ".join(f"{count} {reason}" for reason, count in counts.items() if reason != "kept")
+        print(f"{counts.get('kept', 0)} rows -> {args.out}" + (f"; dropped: {dropped}" if dropped else ""))
+    return 0 if counts.get("kept") else 1
+
+
 def stats(args: argparse.Namespace) -> int:
     path = Path(args.file)
     if not path.is_file():
@@ -183,6 +216,35 @@ def parser() -> argparse.ArgumentParser:
     make.add_argument("--max-seconds", type=float, help="stop cleanly after this time")
     make.add_argument("--resume", action="store_true", help="go on after the last row of --out")
     make.set_defaults(run=build)
+    take = commands.add_parser("import", help="rows of your own kernels: folders, files, published JSONL")
+    take.add_argument(
+        "sources", nargs="+", type=Path, help="folders or files: .py with load_inline, .cu, .jsonl"
+    )
+    take.add_argument("--out", required=True, type=Path)
+    take.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    take.add_argument("--workers", type=int, default=cores(), help="verifying processes (one a core)")
+    take.add_argument(
+        "--min-speedup",
+        type=float,
+        default=2.0,
+        metavar="X",
+        help="over PyTorch in the same run (2.0; structures of many operators: faster at all; 0: correct is enough)",
+    )
+    take.add_argument(
+        "--against",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="PLACE",
+        help="folders of evaluation tasks, or their JSONL: no row may compute what one of them does",
+    )
+    take.add_argument(
+        "--near", type=float, default=0.9, metavar="SHARE", help="rows alike from here on count once (0.9)"
+    )
+    take.add_argument("--licence", default="", help="kept in every row")
+    take.add_argument("--resume", action="store_true", help="go on with what was not looked at yet")
+    take.add_argument("--json", action="store_true")
+    take.set_defaults(run=bring)
     show = commands.add_parser("stats", help="counts, lengths and operator coverage of a file")
     show.add_argument("file")
     show.add_argument("--json", action="store_true")
