@@ -11,6 +11,7 @@ from dice_engine.model.config import SdarConfig
 from dice_engine.model.network import SdarModel
 from dice_training.feed import Inputs, Noise, noised
 from dice_training.forward import Forward
+from dice_training.lora import add_adapters
 from dice_training.masks import block_mask, codes, dense_mask, mask_mod
 from dice_training.objective import diffusion_loss
 from dice_training.packing import Rows, make_sample, pack
@@ -152,3 +153,32 @@ def test_a_step_never_waits_for_the_gpu(tmp_path: Path) -> None:
             trainer.step([part], 1.0)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("change", ["checkpointing", "adapters"])
+def test_large_models_compiled_train_as_on_the_cpu(tmp_path: Path, change: str) -> None:
+    plan = SftRecipe(
+        data="",
+        output=str(tmp_path),
+        row_length=1024,
+        batch_rows=4,
+        ema=0.0,
+        checkpointing=change == "checkpointing",
+    )
+    losses: dict[str, list[float]] = {}
+    for device in ("cpu", "cuda"):
+        network = model(layers=4)
+        if change == "adapters":
+            torch.manual_seed(0)
+            add_adapters(network, 4)
+            for parameter in network.parameters():
+                if device == "cuda" and not parameter.requires_grad:
+                    parameter.data = parameter.data.bfloat16()
+        trainer = Trainer(plan, network.to(device), print, tmp_path)
+        losses[device] = []
+        for seed in range(4):
+            rows = Rows(*(array[:4] for array in vars(rows_of(1024, 4, 40, seed)).values()))
+            losses[device].append(trainer.step([noised(rows, trainer.noise, (seed,))], 1.0).item())
+    assert losses["cuda"] == pytest.approx(losses["cpu"], rel=0.01)
