@@ -23,19 +23,43 @@ def test_graphs_equal_eager_and_the_cpu(block: int, late: int) -> None:
     model, requests = make_model(12), mixed_requests(make_model(12))
     expected = decode_together(model, requests, block_size=block)
     model = model.to("cuda")
-    assert decode_together(model, requests, late, block_size=block) == expected
+    assert decode_together(model, requests, late, block_size=block, fused=False) == expected
     assert decode_together(model, requests, late, block_size=block, static=False) == expected
 
 
 @pytest.mark.parametrize("block", [1, 3, 4, 16])
-@pytest.mark.parametrize("few", [0, 64])
-def test_fused_kernels_equal_the_network(block: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dice_engine.decode import fused
+@pytest.mark.parametrize("ours", [False, True])
+def test_fused_kernels_equal_the_network(block: int, ours: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dice_engine.decode import products
 
-    monkeypatch.setattr(fused, "FEW_TOKENS", few)
+    if ours:
+        monkeypatch.setattr(products, "OURS", (torch.float32,))
     model, requests = make_model(12), mixed_requests(make_model(12))
     expected = decode_together(model, requests, block_size=block)
-    assert decode_together(model.to("cuda"), requests, 2, block_size=block, fused=True) == expected
+    assert decode_together(model.to("cuda"), requests, 2, block_size=block) == expected
+
+
+@pytest.mark.parametrize("m", [1, 8, 16, 33, 64])
+@pytest.mark.parametrize("kind", [(True, False, False), (True, True, False), (False, False, True)])
+def test_our_products_equal_the_library(m: int, kind: tuple[bool, bool, bool]) -> None:
+    from dice_engine.decode.products import TILES, Kind, Products
+
+    norm, gated, add = kind
+    n, k = 1000, 720
+    generator = torch.Generator("cuda").manual_seed(m)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, device="cuda").bfloat16()
+
+    matrices, norms = [random(n * (1 + gated), k) / 27 for _ in range(2)], [random(k) for _ in range(2)]
+    products = Products(Kind("test", norm, gated, add), matrices, norms if norm else [], 1e-6)
+    x, more = random(m, k), random(m, n) if add else None
+    expected = products._library(1, x, more).float()
+    for tile in TILES:
+        if products._fits(x, more, tile):
+            torch.testing.assert_close(
+                products._ours(1, x, more, tile).float(), expected, atol=0.05, rtol=0.02
+            )
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

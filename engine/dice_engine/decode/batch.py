@@ -16,7 +16,7 @@ from dice_engine.decode import rows as columns
 from dice_engine.decode.jobs import BlockEvent, DecodeError, DecodeRequest, Job, JobFailed
 from dice_engine.decode.paged import prefill_attention
 from dice_engine.decode.pages import PagePool
-from dice_engine.decode.passes import Passes, Shape
+from dice_engine.decode.passes import Passes, Shape, can_fuse
 from dice_engine.decode.rows import NewRow, Rows
 from dice_engine.decode.sampling import Needs
 from dice_engine.decode.strategies import steps_needed
@@ -57,8 +57,8 @@ class BatchDecoder:
 
     A candidate's tokens depend on its own prompt, options, seed and temperature only. ``pages`` bounds the memory (see
     :class:`PagePool`); requests wait until there is room. ``static``: passes of few different shapes, captured in CUDA
-    graphs, and results read one pass later; None: on a GPU. ``fused``: with this project's Triton kernels. For one
-    thread.
+    graphs, and results read one pass later; None: on a GPU. ``fused``: with this project's Triton kernels;
+    None: where they run. For one thread.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class BatchDecoder:
         pages: int,
         max_rows: int = MAX_ROWS,
         static: bool | None = None,
-        fused: bool = False,
+        fused: bool | None = None,
     ) -> None:
         config = model.config
         self.model, self.size = model, block_size or config.block_size
@@ -78,7 +78,8 @@ class BatchDecoder:
         longest = self.pool.pages_of(config.max_position_embeddings + self.size)
         self._table = torch.zeros(max_rows, longest, dtype=torch.int64, device=model.device)
         self._static = model.device.type == "cuda" if static is None else static
-        self._passes = Passes(model, self.pool, self._rows, self._table, self._static, fused)
+        use_fused = self._static and can_fuse(model.device) if fused is None else fused
+        self._passes = Passes(model, self.pool, self._rows, self._table, self._static, use_fused)
         self._live: list[_Live] = []
         self._waiting: list[Job] = []
         self._pending: _Pending | None = None
@@ -269,6 +270,8 @@ class BatchDecoder:
             return Shape(len(rows), fold, pages, needs)
         fold = any(row.left is None or row.fresh for row in rows)
         count = next((c for c in _ROW_COUNTS if c >= len(rows)), self._rows.count)
+        if self._passes.any_length:
+            return Shape(min(count, self._rows.count), fold, self._table.shape[1], needs)
         # Sizes 1, 2, 3, 4, 6, 8, 12, ...: few programs, and at most half of a pass for nothing.
         step = 1 << max(0, (pages - 1).bit_length() - 2)
         pages = min(-(-pages // step) * step, self._table.shape[1])

@@ -14,52 +14,51 @@ import triton.language as tl
 def linear_kernel(
     x_ptr, w_ptr, norm_ptr, add_ptr, out_ptr, m, n, k, eps,
     NORM: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    SLICES: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """``out[m, n] = f(x[m, k] @ w[n, k].T)`` for few rows ``m``, at the speed at which ``w`` can be read.
+    """``out[m, n] = f(x[m, k] @ w[n, k].T)`` for few rows ``m <= BM``, at the speed at which ``w`` can be read.
 
     NORM: x goes through an RMS norm with weight ``norm[k]`` first. GATED: w is ``[2n, k]``, gate above up, and out is
-    silu(gate) * up. ADD: plus ``add[m, n]``.
+    silu(gate) * up. ADD: plus ``add[m, n]``. With so few rows the chain of products along k is what takes time, so
+    SLICES parts of it (one a warp) are summed side by side.
     """
-    rows = tl.program_id(1) * BM + tl.arange(0, BM)
+    rows = tl.arange(0, BM)
     cols = tl.program_id(0) * BN + tl.arange(0, BN)
     row_ok, col_ok = rows < m, cols < n
-    acc = tl.zeros((BM, BN), dtype=tl.float32)
-    up = tl.zeros((BM, BN), dtype=tl.float32)
-    squares = tl.zeros((BM,), dtype=tl.float32)
-    for start in range(0, k, BK):
-        at = start + tl.arange(0, BK)
+    depth = tl.arange(0, SLICES)[:, None] * BK + tl.arange(0, BK)[None, :]
+    x_at = rows[None, :, None] * k
+    w_at = cols[None, None, :].to(tl.int64) * k
+    up_at = (cols + n)[None, None, :].to(tl.int64) * k
+    acc = tl.zeros((SLICES, BM, BN), dtype=tl.float32)
+    up = tl.zeros((SLICES, BM, BN), dtype=tl.float32)
+    squares = tl.zeros((SLICES, BM), dtype=tl.float32)
+    for start in range(0, k, SLICES * BK):
+        at = start + depth
         ok = at < k
-        x = tl.load(x_ptr + rows[:, None] * k + at[None, :], mask=row_ok[:, None] & ok[None, :], other=0.0)
-        w = tl.load(
-            w_ptr + cols[None, :].to(tl.int64) * k + at[:, None],
-            mask=col_ok[None, :] & ok[:, None],
-            other=0.0,
-        )
+        w_ok = col_ok[None, None, :] & ok[:, :, None]
+        x = tl.load(x_ptr + x_at + at[:, None, :], mask=row_ok[None, :, None] & ok[:, None, :], other=0.0)
+        w = tl.load(w_ptr + w_at + at[:, :, None], mask=w_ok, other=0.0)
         if NORM:
             wide = x.to(tl.float32)
-            squares += tl.sum(wide * wide, axis=1)
+            squares += tl.sum(wide * wide, axis=2)
             scale = tl.load(norm_ptr + at, mask=ok, other=0.0).to(tl.float32)
-            x = (wide * scale[None, :]).to(w.dtype)
+            x = (wide * scale[:, None, :]).to(w.dtype)
         acc = tl.dot(x, w, acc, input_precision=PRECISION)
         if GATED:
-            w = tl.load(
-                w_ptr + (cols[None, :] + n).to(tl.int64) * k + at[:, None],
-                mask=col_ok[None, :] & ok[:, None],
-                other=0.0,
-            )
+            w = tl.load(w_ptr + up_at + at[:, :, None], mask=w_ok, other=0.0)
             up = tl.dot(x, w, up, input_precision=PRECISION)
+    total, second = tl.sum(acc, axis=0), tl.sum(up, axis=0)
     if NORM:
-        scale = tl.rsqrt(squares / k + eps)[:, None]
-        acc *= scale
-        up *= scale
+        factor = tl.rsqrt(tl.sum(squares, axis=0) / k + eps)[:, None]
+        total *= factor
+        second *= factor
     if GATED:
-        acc = acc * tl.sigmoid(acc) * up
+        total = total * tl.sigmoid(total) * second
     place = rows[:, None] * n + cols[None, :]
     ok = row_ok[:, None] & col_ok[None, :]
     if ADD:
-        acc += tl.load(add_ptr + place, mask=ok, other=0.0).to(tl.float32)
-    tl.store(out_ptr + place, acc.to(out_ptr.dtype.element_ty), mask=ok)
+        total += tl.load(add_ptr + place, mask=ok, other=0.0).to(tl.float32)
+    tl.store(out_ptr + place, total.to(out_ptr.dtype.element_ty), mask=ok)
 
 
 @triton.jit
@@ -102,17 +101,16 @@ def prepare_kernel(
 
 @triton.jit
 def attention_kernel(
-    q_ptr, k_ptr, v_ptr, table_ptr, visible_ptr, out_ptr, part_ptr, stat_ptr, count_ptr,
-    table_stride, page_size, scale,
+    q_ptr, k_ptr, v_ptr, table_ptr, visible_ptr, out_ptr, part_ptr, stat_ptr, table_stride, page_size, scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr,
     SPLITS: tl.constexpr, TILES: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Queries of one row's cells and one kv head against one of SPLITS parts of the row's positions; the part that is
-    done last puts them together.
+    """Queries of one row's cells and one kv head against one of SPLITS parts of the row's positions.
 
     ``q`` and ``out`` are ``[rows * WIDTH, HEADS, DIM]``, pages ``[slots, KV_HEADS, DIM]``, ``table [rows, ...]`` int64,
-    ``visible [rows * WIDTH]`` int64 (it does not fall from cell to cell). ``part`` float32
-    ``[rows, KV_HEADS * TILES, SPLITS, BM, DIM_PAD]``, ``stat`` ``[..., SPLITS, 2, BM]``; ``count`` int32, zero.
+    ``visible [rows * WIDTH]`` int64 (it does not fall from cell to cell). With one part the result goes to ``out``;
+    with more, each leaves its unscaled sum in ``part`` float32 ``[rows * WIDTH, HEADS, SPLITS, DIM]`` and its largest
+    score and mass in ``stat`` float32 ``[rows * WIDTH, HEADS, 2, SPLITS]`` for ``combine_kernel``.
     """
     row, split = tl.program_id(0), tl.program_id(2)
     kv_head, tile = tl.program_id(1) // TILES, tl.program_id(1) % TILES
@@ -121,9 +119,9 @@ def attention_kernel(
     d = tl.arange(0, DIM_PAD)
     m_ok, d_ok = m < group * WIDTH, d < DIM
     cell, head = row * WIDTH + m % WIDTH, kv_head * group + m // WIDTH
-    q_at = (cell * HEADS + head)[:, None] * DIM + d[None, :]
+    unit = cell * HEADS + head
     q_ok = m_ok[:, None] & d_ok[None, :]
-    q = tl.load(q_ptr + q_at, mask=q_ok, other=0.0)
+    q = tl.load(q_ptr + unit[:, None] * DIM + d[None, :], mask=q_ok, other=0.0)
     seen = tl.load(visible_ptr + cell, mask=m_ok, other=1)
     total = tl.load(visible_ptr + row * WIDTH + WIDTH - 1)
     chunk = tl.cdiv(tl.cdiv(total, SPLITS), BN) * BN
@@ -152,33 +150,28 @@ def attention_kernel(
         top = higher
 
     if SPLITS == 1:
-        tl.store(out_ptr + q_at, (acc / mass[:, None]).to(out_ptr.dtype.element_ty), mask=q_ok)
+        out = (acc / mass[:, None]).to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + unit[:, None] * DIM + d[None, :], out, mask=q_ok)
     else:
-        unit = row * KV_HEADS * TILES + tl.program_id(1)
-        lane = tl.arange(0, BM)
-        mine = (unit * SPLITS + split).to(tl.int64)
-        tl.store(part_ptr + (mine * BM + lane)[:, None] * DIM_PAD + d[None, :], acc)
-        tl.store(stat_ptr + mine * 2 * BM + lane, top)
-        tl.store(stat_ptr + mine * 2 * BM + BM + lane, mass)
-        tl.debug_barrier()
-        if tl.atomic_add(count_ptr + unit, 1, sem="acq_rel") == SPLITS - 1:
-            top = tl.full((BM,), -1e30, dtype=tl.float32)
-            mass = tl.zeros((BM,), dtype=tl.float32)
-            acc = tl.zeros((BM, DIM_PAD), dtype=tl.float32)
-            for other in range(0, SPLITS):
-                its = (unit * SPLITS + other).to(tl.int64)
-                its_top = tl.load(stat_ptr + its * 2 * BM + lane, cache_modifier=".cg")
-                its_mass = tl.load(stat_ptr + its * 2 * BM + BM + lane, cache_modifier=".cg")
-                part = tl.load(
-                    part_ptr + (its * BM + lane)[:, None] * DIM_PAD + d[None, :], cache_modifier=".cg"
-                )
-                higher = tl.maximum(top, its_top)
-                shrink, grow = tl.exp(top - higher), tl.exp(its_top - higher)
-                mass = mass * shrink + its_mass * grow
-                acc = acc * shrink[:, None] + part * grow[:, None]
-                top = higher
-            tl.store(out_ptr + q_at, (acc / mass[:, None]).to(out_ptr.dtype.element_ty), mask=q_ok)
-            tl.store(count_ptr + unit, 0)
+        place = unit.to(tl.int64) * SPLITS + split
+        tl.store(part_ptr + place[:, None] * DIM + d[None, :], acc, mask=q_ok)
+        tl.store(stat_ptr + unit * 2 * SPLITS + split, top, mask=m_ok)
+        tl.store(stat_ptr + unit * 2 * SPLITS + SPLITS + split, mass, mask=m_ok)
+
+
+@triton.jit
+def combine_kernel(
+    part_ptr, stat_ptr, out_ptr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, SPLITS: tl.constexpr
+):  # fmt: skip
+    """The attention of one head of one cell from its parts; SPLITS is a power of two."""
+    unit, split, d = tl.program_id(0), tl.arange(0, SPLITS), tl.arange(0, DIM_PAD)
+    tops = tl.load(stat_ptr + unit * 2 * SPLITS + split)
+    share = tl.exp(tops - tl.max(tops, axis=0))
+    mass = tl.sum(tl.load(stat_ptr + unit * 2 * SPLITS + SPLITS + split) * share, axis=0)
+    place = (unit.to(tl.int64) * SPLITS + split)[:, None] * DIM + d[None, :]
+    part = tl.load(part_ptr + place, mask=d[None, :] < DIM, other=0.0)
+    out = tl.sum(part * share[:, None], axis=0) / mass
+    tl.store(out_ptr + unit * DIM + d, out.to(out_ptr.dtype.element_ty), mask=d < DIM)
 
 
 @triton.jit

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -28,6 +31,17 @@ class Shape(NamedTuple):
     needs: Needs
 
 
+def can_fuse(device: torch.device) -> bool:
+    """Whether the Triton kernels run here: it comes with torch for CUDA, and needs a C compiler at the first run."""
+    compilers = (os.environ.get("CC"), "cc", "gcc", "clang")
+    return (
+        device.type == "cuda"
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+        and importlib.util.find_spec("triton") is not None
+        and any(name and shutil.which(name) for name in compilers)
+    )
+
+
 class Passes:
     """Runs passes over ``rows`` and ``table`` (int64 ``[rows, pages]``, the pages of each row in order).
 
@@ -48,6 +62,11 @@ class Passes:
         self._graphs: dict[Shape, torch.cuda.CUDAGraph] = {}
         self._memory = torch.cuda.graph_pool_handle() if static and rows.device.type == "cuda" else None
 
+    @property
+    def any_length(self) -> bool:
+        """The pages of the longest row need not be known: rows are read as far as each has come."""
+        return self._fused is not None
+
     @torch.inference_mode()
     def run(self, shape: Shape) -> None:
         if self._memory is None:
@@ -59,6 +78,9 @@ class Passes:
         graph.replay()
 
     def _capture(self, shape: Shape) -> torch.cuda.CUDAGraph:
+        if self._fused is not None:
+            drawn = shape.rows * self.rows.size
+            self._fused.prepare(2 * drawn if shape.fold else drawn, drawn)
         # Libraries set themselves up on a first run, which must not be captured and whose step must not count.
         state = [part.clone() for part in (self.rows.whole, self.rows.real)]
         side = torch.cuda.Stream()
