@@ -12,7 +12,7 @@ CPU_INDEX := https://download.pytorch.org/whl/cpu
 HAS_DRIVER := command -v nvidia-smi >/dev/null
 SYSTEM_TORCH := $(PYTHON) -c 'import torch; assert torch.cuda.is_available() and torch.__version__ >= "2.9"' 2>/dev/null
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-editors vsix lint clean
 
 $(VENV)/.base: pyproject.toml
 	@echo "== $(VENV): dice and its engine (some minutes the first time)"
@@ -40,7 +40,17 @@ lint: $(VENV)/.test
 
 # Files in the order of their names: the long ones (integration) come before the many short ones, so no worker idles last.
 test: lint
-	$(VENV)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder tests
+	$(VENV)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/editors tests
+
+# The scenarios in real editors: Neovim, Emacs and VS Code (some minutes to install them the first time).
+test-editors: $(VENV)/.test
+	tests/editors/install.sh
+	$(VENV)/bin/python editors/generate.py --check
+	$(VENV)/bin/pytest -n 2 --dist loadfile tests/editors
+
+# editors/vscode/dice.vsix; once its packages are installed this needs no network.
+vsix:
+	cd editors/vscode && { [ -d node_modules ] || npm ci; } && npm run --silent package
 
 clean:
 	rm -rf $(VENV) build dist
