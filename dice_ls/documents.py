@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
-from dice_engine.source.hole import Hole
+from dice_engine.source.hole import Hole, surrounded, within
 from dice_engine.source.lines import to_bytes, to_text
 from lsprotocol import types
 from pygls.uris import to_fs_path
@@ -41,6 +42,8 @@ class Document:
         self.opened_text = text
         self.saved: set[HoleId] = set()
         """The holes that the file had when it was opened or last saved."""
+        self.around: Callable[[], tuple[str, str]] | None = None
+        """For a notebook's cell: what the cells before and after it define."""
         self._text: str | None = text
         self._positions: Positions | None = None
         self._found: list[Hole] | None = None
@@ -98,7 +101,8 @@ class Document:
     async def _find_holes(self) -> None:
         self._edits = []
         try:
-            found: list[Hole] | None = await asyncio.to_thread(_find, self.text, self.path)
+            before, after = self.around() if self.around is not None else ("", "")
+            found: list[Hole] | None = await asyncio.to_thread(_find, self.text, self.path, before, after)
         finally:
             self._search = None
         if self._edits is None:
@@ -121,6 +125,18 @@ class Document:
 
         holes = [select(found, mark.start, mark.end) for mark in self._selections]
         return [hole for hole in holes if hole is not None and hole.kind == "selection"]
+
+    def surroundings_changed(self) -> None:
+        """Another cell of the notebook was edited: what is around this one may mean other plans."""
+        self._edits = None
+        self._take(None)
+
+    def whole(self, hole: Hole) -> tuple[str, Hole]:
+        """The text that a check runs, and the hole in it: the document, with what is around a notebook's cell."""
+        if self.around is None:
+            return self.text, hole
+        before, after = self.around()
+        return before + self.text + after, surrounded(hole, to_bytes(before), to_bytes(after))
 
     async def select(self, area: types.Range) -> tuple[HoleId, Hole] | None:
         """The hole of the statements that ``area`` touches, one of :meth:`holes` from now on; None outside kernels."""
@@ -166,7 +182,7 @@ class Document:
         if self._edits is not None:
             self._edits.append((start, end, len(text), data))
         found = None
-        if self._found is not None:
+        if self._found is not None and self.path.endswith((".cu", ".cuh")):
             from dice_engine.source.incremental import edited
 
             found = edited(self._found, data, start, end, len(text))
@@ -190,12 +206,17 @@ class Document:
         self._selections = [mark for mark in self._selections if mark.alive]
 
 
-def _find(text: str, path: str) -> list[Hole]:
+def _find(text: str, path: str, before: str, after: str) -> list[Hole]:
     """Holes; none for other languages and for a text that cannot be read at all."""
     from dice_engine.source.holes import UnsupportedFile, find_holes
 
     try:
-        return find_holes(text, path)
+        if not before and not after:
+            return find_holes(text, path)
+        start = len(to_bytes(before))
+        end = start + len(to_bytes(text))
+        holes = [within(hole, start, end) for hole in find_holes(before + text + after, path)]
+        return [hole for hole in holes if hole is not None]
     except UnsupportedFile:
         return []
     except Exception:

@@ -7,6 +7,7 @@ import json
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
 
 from lsprotocol import types
 from pygls.capabilities import get_capability
@@ -17,6 +18,7 @@ from dice_ls import __version__
 from dice_ls.compiler import Compiler
 from dice_ls.documents import Document, Documents
 from dice_ls.engine import Engine
+from dice_ls.notebooks import Notebooks
 from dice_ls.progress import ProgressBar
 from dice_ls.protocol import DiceProtocol
 from dice_ls.settings import Settings
@@ -32,14 +34,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+def file_of(uri: str) -> Path | None:
+    """The file of a URI (for a notebook's cell, the notebook's); None for a buffer that has none."""
+    parts = urlsplit(uri)
+    path = to_fs_path(urlunsplit(("file", "", parts.path, "", "")))
+    return Path(path) if path and parts.path.startswith("/") else None
+
+
 class DiceServer(LanguageServer):
     """State of one client's session: documents, settings, trust, results and the queue of jobs."""
 
     def __init__(self) -> None:
-        super().__init__("dice-ls", __version__, protocol_cls=DiceProtocol, max_workers=2)
+        cells = [types.NotebookCellLanguage(language=language) for language in ("python", "cuda", "cuda-cpp")]
+        super().__init__(
+            "dice-ls",
+            __version__,
+            protocol_cls=DiceProtocol,
+            max_workers=2,
+            notebook_document_sync=types.NotebookDocumentSyncOptions(
+                [types.NotebookDocumentFilterWithCells(cells=cells)], save=True
+            ),
+        )
         self.settings = self.first_settings = Settings()
         self.setting_problems: list[str] = []
         self.documents = Documents()
+        self.notebooks = Notebooks(self.documents)
         self.store = Store()
         self.trust = TrustStore()
         self.asking = asyncio.Lock()
@@ -70,14 +89,17 @@ class DiceServer(LanguageServer):
 
     def root_of(self, document: Document) -> Path:
         """The workspace folder a document belongs to, else the folder it lies in."""
-        path = Path(to_fs_path(document.uri) or "untitled")
-        roots = [to_fs_path(uri) for uri in self.workspace.folders] + [self.workspace.root_path]
-        containing = [Path(root) for root in roots if root and path.is_relative_to(root)]
-        if containing:
-            return max(containing, key=lambda root: len(root.parts))
-        if to_fs_path(document.uri) is None and self.workspace.root_path:
-            return Path(self.workspace.root_path)
-        return path.parent
+        path = file_of(document.uri)
+        roots = self.roots()
+        if path is None:
+            return roots[0] if roots else Path("untitled").resolve().parent
+        containing = [root for root in roots if path.is_relative_to(root)]
+        return max(containing, key=lambda root: len(root.parts), default=path.parent)
+
+    def roots(self) -> list[Path]:
+        """The open workspace folders."""
+        folders = [to_fs_path(uri) for uri in self.workspace.folders] or [self.workspace.root_path]
+        return [Path(folder) for folder in folders if folder]
 
     def show(self, message: str, kind: types.MessageType = types.MessageType.Info) -> None:
         """Tell the user one thing, once."""

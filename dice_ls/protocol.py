@@ -122,6 +122,27 @@ class DiceProtocol(LanguageServerProtocol):
         self.dice.documents.close(params.text_document.uri)
         yield from self._user_handler(types.TEXT_DOCUMENT_DID_CLOSE, params)
 
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_OPEN)
+    def lsp_notebook_document__did_open(
+        self, params: types.DidOpenNotebookDocumentParams
+    ) -> Generator[Any, Any, None]:
+        self.dice.notebooks.open(params)
+        yield from self._user_handler(types.NOTEBOOK_DOCUMENT_DID_OPEN, params)
+
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CHANGE)
+    def lsp_notebook_document__did_change(
+        self, params: types.DidChangeNotebookDocumentParams
+    ) -> Generator[Any, Any, None]:
+        self.dice.notebooks.change(params)
+        yield from self._user_handler(types.NOTEBOOK_DOCUMENT_DID_CHANGE, params)
+
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CLOSE)
+    def lsp_notebook_document__did_close(
+        self, params: types.DidCloseNotebookDocumentParams
+    ) -> Generator[Any, Any, None]:
+        self.dice.notebooks.close(params)
+        yield from self._user_handler(types.NOTEBOOK_DOCUMENT_DID_CLOSE, params)
+
     def _user_handler(self, method: str, params: Any) -> Generator[Any, Any, None]:
         if (handler := self.fm.features.get(method)) is not None:
             yield handler, (params,), None

@@ -78,8 +78,7 @@ def _answer(ls: DiceServer, arguments: tuple[Any, ...], trusted: bool) -> dict[s
         path = to_fs_path(arguments[0]["uri"])
         roots = [ls.root_of(document)] if document else [Path(path)] if path else []
     else:
-        paths = [to_fs_path(uri) for uri in ls.workspace.folders] or [ls.workspace.root_path]
-        roots = [Path(path) for path in paths if path]
+        roots = ls.roots()
     if not roots:
         raise JsonRpcInvalidParams("no workspace folder is open: name one by `uri`")
     if ls.settings.trusted is not None and ls.settings.trusted != trusted:

@@ -79,10 +79,11 @@ class JobQueue:
         from dice_ls.suggestions.requests import Request
 
         settings = self._server.settings
+        text, whole = document.whole(hole)
         request = Request(
             path=document.path,
-            text=document.text,
-            hole=hole,
+            text=text,
+            hole=whole,
             candidates=settings.candidates,
             device=settings.device,
             checkpoint=settings.checkpoint,

@@ -173,12 +173,15 @@ class Store:
         return None
 
     def move(self, old: str, new: str) -> None:
-        """A document has another URI now."""
-        for key in [key for key in self._records if key[0] == unquote(old)]:
-            self._records[(unquote(new), key[1])] = self._records.pop(key)
+        """A file or folder has another URI now."""
+        for uri, hole in list(self._records):
+            if _at_or_below(uri, unquote(old)):
+                moved = unquote(new) + uri[len(unquote(old)) :]
+                self._records[(moved, hole)] = self._records.pop((uri, hole))
 
     def forget(self, uri: str) -> None:
-        for key in [key for key in self._records if key[0] == unquote(uri)]:
+        """A file or folder is gone."""
+        for key in [key for key in self._records if _at_or_below(key[0], unquote(uri))]:
             del self._records[key]
 
     def clear(self) -> int:
@@ -187,3 +190,7 @@ class Store:
         for key in ended:
             del self._records[key]
         return len(ended)
+
+
+def _at_or_below(uri: str, folder: str) -> bool:
+    return uri == folder or uri.startswith(folder.rstrip("/") + "/")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dice_engine.source.lines import to_text
@@ -50,6 +50,29 @@ class Hole:
     @property
     def suffix(self) -> str:
         return to_text(self.data[self.end_byte :])
+
+
+def within(hole: Hole, start: int, end: int) -> Hole | None:
+    """The hole in the bytes ``start`` to ``end`` of its document, as if they were a document; None where it is not."""
+    inside = start <= hole.anchor[0] and hole.anchor[1] <= end
+    return _moved(hole, hole.data[start:end], -start) if inside else None
+
+
+def surrounded(hole: Hole, before: bytes, after: bytes) -> Hole:
+    """The hole in a longer document: what ``within`` undoes."""
+    return _moved(hole, before + hole.data + after, len(before))
+
+
+def _moved(hole: Hole, data: bytes, by: int) -> Hole:
+    content = hole.string_content
+    return replace(
+        hole,
+        data=data,
+        start_byte=hole.start_byte + by,
+        end_byte=hole.end_byte + by,
+        anchor=(hole.anchor[0] + by, hole.anchor[1] + by),
+        string_content=(content[0] + by, content[1] + by) if content else None,
+    )
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class HostProgram:
     def _reads_of_globals(self) -> tuple[list[str], str]:
         """The functions and kernels that the file's globals name, and a digest of the globals."""
         if self._globals is None:
-            text = "\0".join(self._declared.globals)
+            text = "\0".join(f"{line} {text}" for line, text in self._declared.globals)
             names = [n for n in {*_WORD.findall(text)} if n in self.functions or n in self.kernels]
             self._globals = (sorted(names), hashlib.sha256(text.encode(errors="replace")).hexdigest())
         return self._globals
@@ -132,9 +132,9 @@ class HostProgram:
         if self._constants is not None:
             return self._constants
         scope = Scope()
-        for text in self._declared.globals:
-            declare_global(machine, text, scope)
-        if all(_constant(text) for text in self._declared.globals):
+        for line, text in self._declared.globals:
+            declare_global(machine, line, text, scope)
+        if all(_constant(text) for _, text in self._declared.globals):
             self._constants = scope
         return scope
 

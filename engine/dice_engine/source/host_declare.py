@@ -207,9 +207,9 @@ _GLOBALS: dict[str, Callable[[Machine, Node, Scope], None]] = {
 }
 
 
-def declare_global(machine: Machine, text: str, scope: Scope) -> None:
+def declare_global(machine: Machine, line: int, text: str, scope: Scope) -> None:
     """One declaration outside functions; what cannot be understood stays unknown until somebody asks for it."""
-    root = parse_tree(text)
+    root = parse_tree(text, line)
     if root.has_error:
         return
     for part in root.named_children:

@@ -72,8 +72,8 @@ class HostFunction:
 class Declarations:
     kernels: dict[str, KernelDecl] = field(default_factory=dict)
     functions: dict[str, list[HostFunction]] = field(default_factory=dict)
-    globals: list[str] = field(default_factory=list)
-    """Other declarations as padded text: constants, enums, aliases."""
+    globals: list[tuple[int, str]] = field(default_factory=list)
+    """Other declarations: line (from 1) and text of constants, enums, aliases."""
     calls: dict[str, set[str]] = field(default_factory=dict)
     """Names mentioned in each host function's body."""
 
@@ -190,7 +190,7 @@ def _classify(
         return
     if body is None:
         if "__global__" not in words and "__device__" not in words and "__constant__" not in words:
-            found.globals.append("\n" * (head[0].line - 1) + untokenize([head[0].led_by(""), *head[1:]]))
+            found.globals.append((head[0].line, untokenize([head[0].led_by(""), *head[1:]])))
         return
     signature = read_signature(head)
     if signature is None:

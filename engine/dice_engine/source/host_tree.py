@@ -28,9 +28,9 @@ class Node:
         "type",
     )
 
-    def __init__(self, node: tree_sitter.Node, source: bytes) -> None:
+    def __init__(self, node: tree_sitter.Node, source: bytes, first_line: int) -> None:
         self.type = node.type
-        self.line = node.start_point[0] + 1
+        self.line = node.start_point[0] + first_line
         self.has_error = node.has_error
         self.children: list[Node] = []
         self.named_children: list[Node] = []
@@ -40,7 +40,7 @@ class Node:
         for index, part in enumerate(node.children):
             if part.type == "comment":
                 continue
-            child = Node(part, source)
+            child = Node(part, source, first_line)
             self.children.append(child)
             if part.is_named:
                 self.named_children.append(child)
@@ -63,10 +63,10 @@ class Node:
         return self._fields.get(name, [])
 
 
-def parse_tree(text: str) -> Node:
-    """Parse CUDA text. ``RecursionError`` for nesting beyond Python's."""
+def parse_tree(text: str, first_line: int = 1) -> Node:
+    """Parse CUDA text that begins on ``first_line`` of its file. ``RecursionError`` for nesting beyond Python's."""
     source = text.encode(errors="replace")
-    return Node(tree_sitter.Parser(_LANGUAGE).parse(source).root_node, source)
+    return Node(tree_sitter.Parser(_LANGUAGE).parse(source).root_node, source, first_line)
 
 
 @functools.lru_cache(maxsize=1024)
