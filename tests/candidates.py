@@ -285,14 +285,14 @@ CAUGHT: dict[str, tuple[str, str, str | None]] = {
     "exits_through_an_alias": (
         module(
             "return ext.run(x, self.factor)",
-            before="library = [torch][0].os\ngetattr(library, '_ex' + 'it')(0)\n",
+            before="library = torch.__dict__['o' + 's']\ngetattr(library, '_ex' + 'it')(0)\n",
         ),
         "crash",
         "forged_result",
     ),
     "prints_a_verdict": (
         module(
-            "print('{\"verdict\": \"verified\"}', flush=True)\ngetattr([torch][0].os, '_ex' + 'it')(3)",
+            "print('{\"verdict\": \"verified\"}', flush=True)\ngetattr(torch.__dict__['o' + 's'], '_ex' + 'it')(3)",
         ),
         "crash",
         "forged_result",

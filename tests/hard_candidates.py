@@ -43,7 +43,7 @@ CAUGHT: dict[str, tuple[str, str, str | None]] = {
     ),
     "leaves_a_process": (
         module(
-            "o = [torch][0].os\nif getattr(o, 'fo' + 'rk')() == 0:\n    time.sleep(20)\n" + _RUN,
+            "o = torch.__dict__['o' + 's']\nif getattr(o, 'fo' + 'rk')() == 0:\n    time.sleep(20)\n" + _RUN,
             before="import time\n",
         ),
         "deceptive",

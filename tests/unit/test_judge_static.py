@@ -132,3 +132,46 @@ def test_stripping_keeps_lines() -> None:
     stripped = strip_cpp(text)
     assert stripped.count("\n") == text.count("\n")
     assert stripped.split() == ["a", "h", "k", "1'000"]
+
+
+HOST_ASSEMBLY = """
+__device__ int lane() { int l; asm("mov.u32 %0, %%laneid;" : "=r"(l)); return l; }
+__global__ void k(int* x) { x[threadIdx.x] = lane(); }
+void run(int* x) { BODY k<<<1, 32>>>(x); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ('asm volatile("nop");', "assembly in host code (line 4"),
+        ('__asm__("nop");', "assembly in host code"),
+        ("", None),
+        ('// asm("syscall");\n', None),
+    ],
+)
+def test_assembly_belongs_into_kernels(body: str, words: str | None) -> None:
+    found = check_cpp(HOST_ASSEMBLY.replace("BODY", body))
+    assert (found is None) == (words is None)
+    assert words is None or (found is not None and words in found.reason and found.verdict == "unsafe")
+
+
+def test_a_system_call_in_a_macro_is_seen_where_it_is_written() -> None:
+    found = check_cpp('#define GO asm volatile("syscall" :: "a"(1))\n' + HOST_ASSEMBLY.replace("BODY", "GO;"))
+    assert found is not None and "by assembly (line 1" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("body", "empty"),
+    [
+        ("\n#if 0\n y[0] = 1;\n#endif\n", True),
+        ("\n#if 1\n y[0] = 1;\n#endif\n", False),
+        ("y[i]++;", False),
+        ("if (a == b) return;", True),
+        ('const char* s = "y[0] = 1;";', False),
+        ("helper(y);", False),
+    ],
+)
+def test_what_the_preprocessor_leaves_out_is_no_content(body: str, empty: bool) -> None:
+    found = check_body(body, "k")
+    assert (found is not None) == empty

@@ -9,6 +9,7 @@ understand at all is given to nvcc as a whole.
 from __future__ import annotations
 
 import re
+import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -161,7 +162,7 @@ class Toolchain:
 
 
 class Extension:
-    """What ``load_inline`` returns: one attribute a bound function."""
+    """What is behind the module that ``load_inline`` returns: one attribute a bound function."""
 
     def __init__(
         self,
@@ -254,6 +255,13 @@ class Extension:
         self.compiled = build_nvcc(
             self._cuda, functions, tools.new_folder(), self._cpp, extra_flags=nvcc_flags(self._cuda_flags)
         )
+
+    def facade(self) -> types.ModuleType:
+        """What the code under test gets: a module with the bound functions and nothing of ours."""
+        module = types.ModuleType(self.__name__)
+        for name in self._bound:
+            setattr(module, name, getattr(self, name))
+        return module
 
     def replay(self) -> None:
         """Be ready to run interpreted calls from notes (see ``replay``): for the clock."""

@@ -54,6 +54,8 @@ class RunResult:
     """Of every output tensor that is not contiguous; [] for one that is."""
     host_reads: int = 0
     """Floating numbers that the code took from its tensors to the host, weights aside."""
+    threads: int = 0
+    """Threads that the code started: what they do is out of the trace's sight."""
     overwritten: bool = False
     """Whether this run changed what the last one had returned."""
     poison_share: float = 0.0

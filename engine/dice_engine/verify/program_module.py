@@ -8,6 +8,7 @@ import math
 import sys
 import time
 import types
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -15,14 +16,25 @@ import torch
 from torch.utils import cpp_extension
 
 from dice_engine.source.host_values import HostError, Unsupported
-from dice_engine.verify.build.interface import BuildError, InfraError
-from dice_engine.verify.extension import NeedsHost, Toolchain
-from dice_engine.verify.judge.dynamic import Identities, disarm
+from dice_engine.verify.build.interface import BuildError, InfraError, LaunchError
+from dice_engine.verify.build.symbols import UnsafeCode
+from dice_engine.verify.extension import Extension, NeedsHost, Toolchain
+from dice_engine.verify.judge.dynamic import Identities, ThreadWatch, disarm
 from dice_engine.verify.memory import Arena
 from dice_engine.verify.program import ProgramError, RunOptions, RunResult, explain
 from dice_engine.verify.protocol import dtype_name
 from dice_engine.verify.trace import CudaAsCpu, HostReads, Watch, poison_share, pretend_cuda
 from dice_engine.verify.values import bits, digest, on_device, seed_all, tensors_of
+
+
+def _plain_function(name: str, build: Callable[..., Extension]) -> Callable[..., types.ModuleType]:
+    """``build`` for code under test: neither it nor what it returns leads to the toolchain by an attribute."""
+
+    def call(*args: Any, **kwargs: Any) -> types.ModuleType:
+        return build(*args, **kwargs).facade()
+
+    call.__name__ = name
+    return call
 
 
 class ModuleProgram:
@@ -41,11 +53,12 @@ class ModuleProgram:
         self._last_inputs: list[Any] | None = None
         self._result: Any = None
         self._reads = HostReads()
+        self._threads = ThreadWatch()
         self._returned: list[tuple[torch.Tensor, torch.Tensor]] = []
         if self.device.type == "cpu":
             pretend_cuda()
-        setattr(cpp_extension, "load_inline", toolchain.load_inline)  # noqa: B010
-        setattr(cpp_extension, "load", toolchain.load)  # noqa: B010
+        for name, build in (("load_inline", toolchain.load_inline), ("load", toolchain.load)):
+            setattr(cpp_extension, name, _plain_function(name, build))
         self.identities = Identities.take()
         self.namespace = self._execute(text, role)
         self.disarmed = None
@@ -195,7 +208,7 @@ class ModuleProgram:
         given = self._place(inputs, arena, options)
         before = [value.clone() if isinstance(value, torch.Tensor) else value for value in given]
         wanted = [tuple(shape) for shape in self._shapes] if options.keep_results else []
-        self._reads.count = 0
+        self._reads.count = self._threads.count = 0
         watch = Watch(arena, options.poison, wanted, self._reads) if options.trace else None
         self.toolchain.launches.sizes = {math.prod(shape) for shape in wanted}
         seed_all(seed)
@@ -230,6 +243,7 @@ class ModuleProgram:
             results=[result.cpu() for result in results],
             strides=[[] if t.is_contiguous() else list(t.stride()) for t in tensors_of(plain)],
             host_reads=host_reads,
+            threads=self._threads.count,
             overwritten=overwritten,
             odd_outputs=odd,
             poison_share=max((poison_share(t, options.poison) for t in tensors_of(plain)), default=0.0),
@@ -367,6 +381,8 @@ class ModuleProgram:
     def _guarded(self, action: Any, doing: str) -> Any:
         try:
             return action()
+        except (UnsafeCode, LaunchError):
+            raise
         except BuildError as error:
             raise ProgramError("build_error", str(error), error.log) from error
         except (InfraError, Unsupported, ProgramError, NeedsHost):

@@ -11,6 +11,7 @@ import torch
 
 from dice_engine.source.host_values import HostError, Unsupported
 from dice_engine.verify.build.interface import BuildError, InfraError, LaunchError
+from dice_engine.verify.build.symbols import UnsafeCode
 from dice_engine.verify.extension import NeedsHost, Toolchain
 from dice_engine.verify.gpu import GpuClock, copy_rate
 from dice_engine.verify.judge.dynamic import left_running
@@ -62,6 +63,8 @@ class Runner:
             return _error(error.kind, str(error), error.log)
         except NeedsHost as error:
             return _error("needs_compiler" if error.ready else "needs_host", str(error))
+        except UnsafeCode as error:
+            return _error("unsafe", str(error))
         except BuildError as error:
             return _error("build_error", str(error), error.log)
         except LaunchError as error:

@@ -98,8 +98,11 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        out = func(*args, **(kwargs or {}))
         name = func._schema.name.split("::")[-1]
+        grows = name == "resize_" and args[0].numel() == 0
+        out = func(*args, **(kwargs or {}))
+        if grows:
+            fill_poison(out, self.poison)
         if name == "_local_scalar_dense" or (
             name in ("_to_copy", "copy_") and out.device.type == "cpu" and _on_gpu(args)
         ):

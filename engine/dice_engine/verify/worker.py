@@ -22,6 +22,7 @@ NEEDS_COMPILER = "needs_compiler"
 
 _KINDS: dict[str, tuple[VerdictName, str | None]] = {
     "build_error": ("build_error", None),
+    "unsafe": ("unsafe", None),
     "crash": ("crash", None),
     "host_error": ("crash", None),
     "launch_error": ("crash", "launch_error"),

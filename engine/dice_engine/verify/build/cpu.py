@@ -14,7 +14,6 @@ import re
 import shutil
 import time
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -24,6 +23,7 @@ from dice_engine.verify.build.cpu_text import cpu_text, waiting_names
 from dice_engine.verify.build.device_source import DeviceSource
 from dice_engine.verify.build.interface import BuildError, Dim3, InfraError, LaunchError
 from dice_engine.verify.build.process import run_compiler
+from dice_engine.verify.build.symbols import listing, refuse_system_calls, static_bytes
 
 Instantiation = tuple[str, tuple[str, ...]]
 Order = Literal["forward", "reverse", "shuffled"]
@@ -32,8 +32,6 @@ MAX_SHARED = 227 * 1024
 """Bytes of dynamic shared memory a block may ask for: the largest of today's GPUs."""
 MAX_STATIC_SHARED = 48 * 1024
 """Bytes of ``__shared__`` variables of known size: more than this ptxas refuses, on every GPU."""
-_LOCAL_STATIC = re.compile(r"^[0-9a-f]+ ([0-9a-f]+) [bBuVdD] (.*\))::\w+$", re.MULTILINE)
-"""A line of ``nm -SC`` for a variable inside a function: size and function."""
 _FLAGS = (
     "-std=c++17",
     "-O2",
@@ -218,25 +216,19 @@ class CpuModule:
                 log = clean_log(output, self._workdir)
                 lines = [line for line in log.splitlines() if "error" in line or "undefined" in line]
                 raise BuildError(lines[0] if lines else "g++ failed", log)
-            self._check_static_shared(partial)
+            self._check(partial)
             partial.replace(library)
         finally:
             partial.unlink(missing_ok=True)
 
-    def _check_static_shared(self, library: Path) -> None:
-        """BuildError for what ptxas refuses: a function whose ``__shared__`` variables do not fit a block."""
+    def _check(self, library: Path) -> None:
+        """BuildError for code that reaches for the system, and for what ptxas refuses: a function whose ``__shared__``
+        variables do not fit a block."""
+        listed = listing(library)
+        refuse_system_calls(listed)
         if "__shared__" not in self._text:
             return
-        lister = shutil.which("nm")
-        if lister is None:
-            return
-        status, listed = run_compiler(
-            [lister, "-SC", library.resolve()], self._workdir, _COMPILE_LIMIT_S, "nm"
-        )
-        sizes: Counter[str] = Counter()
-        for size, function in _LOCAL_STATIC.findall(listed if status == 0 else ""):
-            sizes[function] += int(size, 16)
-        for function, size in sizes.items():
+        for function, size in static_bytes(listed).items():
             if size > MAX_STATIC_SHARED:
                 words = f"{function} uses too much shared data ({size:#x} bytes, {MAX_STATIC_SHARED:#x} max)"
                 raise BuildError(words, f"error: {words}")

@@ -21,6 +21,7 @@ from dice_engine.verify.build.host_text import host_unit
 from dice_engine.verify.build.interface import BuildError, DeviceModule, LaunchError, NeedsToolkit
 from dice_engine.verify.build.nvrtc import NvrtcModule
 from dice_engine.verify.build.process import run_compiler
+from dice_engine.verify.build.symbols import listing, refuse_system_calls
 from dice_engine.verify.build.toolchain import SHIM, Toolchain, clean_log, first_error, import_extension
 
 LaunchMode = Literal["run", "fail", "skip"]
@@ -269,6 +270,7 @@ def build_host(
     if status != 0:
         kind = NeedsToolkit if _DEVICE_WORDS.search(log) else BuildError
         raise kind(first_error(log), log)
+    refuse_system_calls(listing(library))
     extension = HostExtension(
         library, name, functions, module, unit.kernels, _load_glue(str(kit / "dice_glue.so"))
     )

@@ -23,6 +23,7 @@ from dice_engine.verify.build.interface import BuildError, InfraError, LaunchErr
 from dice_engine.verify.build.nvrtc import TORCH_FLAGS
 from dice_engine.verify.build.nvrtc_library import cuda_homes
 from dice_engine.verify.build.process import run_compiler
+from dice_engine.verify.build.symbols import listing, refuse_system_calls
 from dice_engine.verify.build.toolchain import (
     SHIM,
     Toolchain,
@@ -129,6 +130,7 @@ def build_nvcc(
     target = arch or cuda_driver.context().arch
     name = f"dice_nvcc_{hashlib.sha256(f'{source}{cpp_sources}'.encode()).hexdigest()[:16]}_{os.urandom(4).hex()}"
     library, log = _compile(source, functions, workdir, cpp_sources, target, extra_flags, timeout, name)
+    refuse_system_calls(listing(library), pybind=True)
     extension = NvccExtension(library, name, functions)
     extension.resources = parse_ptxas(log)
     extension.log = _STATISTICS.sub("", clean_log(log, [workdir, SHIM]))

@@ -49,13 +49,35 @@ class Identities:
         return Identities(dict(_names()))
 
     def changed(self) -> list[str]:
-        """Names that mean another object now, or that are gone."""
+        """Names that mean another object now, that are gone, or that hide a class's inherited one."""
         now = dict(_names())
-        return sorted(
+        changed = [
             name
             for name, value in self.objects.items()
             if now.get(name) is not value and not _wrapped_by_torch(now.get(name), value)
-        )
+        ]
+        return sorted(changed + [name for name in now if name not in self.objects and _inherited(name)])
+
+
+def _inherited(name: str) -> bool:
+    """Whether ``Tensor.allclose`` and the like hide what a base class of a watched class has."""
+    prefix, _, attribute = name.rpartition(".")
+    classes = [owner for owner in _WATCHED if isinstance(owner, type) and owner.__name__ == prefix]
+    return any(hasattr(base, attribute) for owner in classes for base in owner.__mro__[1:])
+
+
+class ThreadWatch:
+    """Counts the threads that are started in this process from now on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        start = threading.Thread.start
+
+        def counted(thread: threading.Thread) -> None:
+            self.count += "torch._inductor" not in sys.modules  # torch's own compiler starts some
+            start(thread)
+
+        setattr(threading.Thread, "start", counted)  # noqa: B010
 
 
 def _wrapped_by_torch(now: Any, before: Any) -> bool:

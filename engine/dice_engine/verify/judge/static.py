@@ -11,7 +11,10 @@ import ast
 import re
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 
+from dice_engine.verify.build.device_source import split
+from dice_engine.verify.build.lexer import live_tokens, tokenize
 from dice_engine.verify.verdict import VerdictName
 
 
@@ -52,9 +55,15 @@ _ATTRIBUTES = _words(
     """
     __globals__ __builtins__ __subclasses__ __code__ __closure__ __getattribute__ f_back f_globals f_locals
     gi_frame tb_frame _getframe load_library __loader__ __spec__ ctypeslib memmap fromfile tofile unlink
-    rmtree write_text write_bytes __reduce__ __setstate__ _exit load_state_dict_from_url
+    rmtree write_text write_bytes __self__ __reduce__ __setstate__ _exit load_state_dict_from_url
     """
 )
+_FOREIGN = _words(
+    """
+    os sys subprocess socket ctypes importlib inspect gc builtins threading _thread shutil signal
+    """
+)
+"""Modules of the system, when they are reached as an attribute of another module (``torch.os``)."""
 _BEHIND_TORCH = _words(
     """
     _C _disable_current_modes _DisableTorchDispatch DisableTorchFunction DisableTorchFunctionSubclass
@@ -84,7 +93,10 @@ _CPP_TYPES = _words(
     ofstream ifstream fstream filesystem thread jthread
     """
 )
-_STORES = re.compile(r"(?<![=!<>])=(?!=)|\+\+|--|\b\w+\s*\(")
+_OWN = frozenset(("self", "cls", "ctx"))
+_ASSEMBLY = frozenset(("asm", "__asm__", "__asm"))
+_TRAPS = re.compile(r"\b(?:syscall|sysenter|int\s*\$?0x80|svc)\b")
+_STORES = re.compile(r"(?<![=!<>])=(?!=)|\+\+|--|\b(?!(?:if|for|while|switch|return|sizeof)\b)\w+\s*\(")
 
 
 @dataclass(frozen=True)
@@ -141,7 +153,10 @@ def check_cpp(candidate: str, reference: str = "") -> Finding | None:
 
 def check_body(body: str, kernel: str) -> Finding | None:
     """``empty_core``: nothing in a kernel's body stores or calls anything once comments and strings are gone."""
-    if _STORES.search(strip_cpp(body)):
+    text = body.replace("\r\n", "\n")
+    live = [token for token in live_tokens(tokenize(text)) if token.kind in ("id", "num", "punct")]
+    gaps = [" " * (following.start > token.end) for token, following in pairwise(live)]
+    if _STORES.search("".join(token.text + gap for token, gap in zip(live, [*gaps, ""], strict=False))):
         return None
     return Finding("deceptive", "empty_core", f"the body of {kernel} stores nothing")
 
@@ -197,6 +212,8 @@ def _python_dangers(tree: ast.AST) -> list[tuple[str, int]]:
                 found.append((f"it uses {node.attr}", node.lineno))
             elif node.attr in _BEHIND_TORCH:
                 found.append((_BEHIND + node.attr, node.lineno))
+            elif node.attr in _FOREIGN and not (isinstance(node.value, ast.Name) and node.value.id in _OWN):
+                found.append((f"it reaches {node.attr} through another module", node.lineno))
             elif dotted in _TORCH_CALLS:
                 found.append((f"it calls {dotted}", node.lineno))
             elif (dotted.startswith("os.") and dotted.split(".")[1] not in _OS_ALLOWED) or (
@@ -273,12 +290,34 @@ def _cpp_dangers(text: str) -> list[tuple[str, int]]:
     for match in re.finditer(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]*)[">]', text, re.MULTILINE):
         if match.group(1).startswith(("/", "~")) or ".." in match.group(1):
             found.append((f"it includes {match.group(1)}", text.count("\n", 0, match.start()) + 1))
+    found += _host_assembly(text)
     for match in re.finditer(r"\b(?:Exclude|Include)DispatchKeyGuard\b|\bAutoDispatchBelow\w+", stripped):
         found.append((_BEHIND + match.group(), stripped.count("\n", 0, match.start()) + 1))
     for match in re.finditer(
         r"\bPy(?:Run|Import|Object|Eval|Sys|Gen|Frame)_\w+|\bpy\s*::\s*(?:exec|eval|module_)\b", stripped
     ):
         found.append((f"it uses {match.group()}", stripped.count("\n", 0, match.start()) + 1))
+    return found
+
+
+def _host_assembly(text: str) -> list[tuple[str, int]]:
+    """Inline assembly outside device code, and system calls by assembly wherever they stand."""
+    if not any(word in text for word in _ASSEMBLY):
+        return []
+    unix = text.replace("\r\n", "\n").replace("\r", "\n")
+    tokens, device = live_tokens(tokenize(unix)), split(unix).text
+    whole = "__global__" in text or "torch::" in text  # else a piece: nobody knows where it will stand
+    found = []
+    for token, following in pairwise([*tokens, *tokens[-1:]]):
+        line = unix.count("\n", 0, token.start) + 1
+        outside = whole and device[token.start : token.end] != token.text
+        if outside and token.kind == "id" and token.text in _ASSEMBLY:
+            found.append(("it has assembly in host code", line))
+            continue
+        operand = token.kind in ("str", "raw") and following.text in (":", ")")
+        macro = token.kind == "pp" and any(word in token.text for word in _ASSEMBLY)
+        if (operand or macro) and _TRAPS.search(token.text):
+            found.append(("it calls the system by assembly", line))
     return found
 
 
