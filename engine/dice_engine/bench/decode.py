@@ -1,10 +1,13 @@
-"""``dice bench decode``: milliseconds per pass of the network and tokens per second of a checkpoint on this device."""
+"""``dice bench decode``: milliseconds per pass of the network and tokens per second of a checkpoint on this device; on
+a GPU also of the published sizes, next to the time it takes to read their weights once."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,6 +17,8 @@ from dice_engine.prompts import PromptError, build_prompt, core_request
 from dice_engine.runtime import share_cores
 from dice_engine.source.holes import decode, find_holes
 
+SHAPES = ("1.7B", "4B", "8B")
+
 
 def main(argv: list[str] | None = None) -> int:
     parser = Arguments(prog="dice bench decode", description="How fast a checkpoint decodes on this device.")
@@ -21,13 +26,27 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     parser.add_argument("-n", type=whole(1, 64), default=8, metavar="N", help="candidates in the batch (8)")
     parser.add_argument("--tokens", type=whole(1), default=128, help="tokens of each candidate (128)")
+    parser.add_argument(
+        "--shapes",
+        type=_shapes,
+        default=None,
+        metavar="LIST",
+        help="sizes to measure with random weights on a GPU: 1.7B,4B,8B (all), or none",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args(argv)
     share_cores()
     from dice_engine.model.config import CheckpointError
 
+    say: Callable[[str], None] = (lambda line: None) if options.json else print
     try:
         report = measure(options.checkpoint, options.device, options.n, options.tokens)
+        if not options.json:
+            _print(report, options.tokens)
+        if report["device"] != "cpu":
+            report["shapes"] = _measure_shapes(options.shapes, say)
+        elif options.shapes:
+            raise ValueError("--shapes needs a GPU")
     except (CheckpointError, PromptError, ValueError) as error:
         print(f"dice bench decode: {error}", file=sys.stderr)
         return 2
@@ -35,15 +54,39 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     if options.json:
         print(json.dumps(report))
-        return 0
+    return 0
+
+
+def _print(report: dict[str, Any], tokens: int) -> None:
     print(f"{report['checkpoint']} on {report['device']}, loaded in {report['load_seconds']:.2f} s")
-    print(f"prompt of {report['prompt_tokens']} tokens, {options.tokens} new tokens for each candidate")
+    print(f"prompt of {report['prompt_tokens']} tokens, {tokens} new tokens for each candidate")
     for batch in report["batches"]:
         print(
             f"{batch['n']:3} candidates: {batch['ms_per_forward']:8.2f} ms per forward, "
             f"{batch['tokens_per_second']:8.0f} tokens/s, {batch['tokens_per_forward']:.2f} tokens per forward"
         )
-    return 0
+
+
+def _shapes(text: str) -> list[str]:
+    names = [] if text == "none" else text.split(",")
+    unknown = [name for name in names if name not in SHAPES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(SHAPES)}")
+    return names
+
+
+def _measure_shapes(shapes: list[str] | None, report: Callable[[str], None]) -> dict[str, Any]:
+    from dice_engine.bench.shapes import copy_bandwidth, measure_shape
+
+    chosen = list(SHAPES) if shapes is None else shapes
+    if not chosen:
+        return {}
+    bandwidth = copy_bandwidth("cuda")
+    report(f"copy bandwidth {bandwidth / 1e12:.2f} TB/s")
+    return {
+        "copy_bandwidth": round(bandwidth),
+        "sizes": [measure_shape(shape, bandwidth, "cuda", report) for shape in chosen],
+    }
 
 
 def measure(checkpoint: str | None, device: str, n: int, tokens: int) -> dict[str, Any]:
