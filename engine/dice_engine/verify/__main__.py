@@ -39,15 +39,20 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("the two files must be of one kind: two .py or two .cu")
     # The zygote imports torch while this process does.
     zygote = Zygote.shared()
+    from rich.console import Console
+
     from dice_engine.verify.cache import VerdictCache
     from dice_engine.verify.report import show
     from dice_engine.verify.session import VerifySession
     from dice_engine.verify.verdict import CORRECT
     from dice_engine.verify.worker import Failed
 
+    # On standard error, and only in a terminal.
+    waiting = Console(stderr=True).status(f"{options.candidate.name}: being built, compared and timed")
     try:
         cache = None if options.no_cache else VerdictCache()
-        with VerifySession(options.device, cache=cache, baseline=options.baseline) as session:
+        session = VerifySession(options.device, cache=cache, baseline=options.baseline)
+        with waiting, session:
             if options.reference.suffix == ".py":
                 verdict = session.verify_module(reference, candidate)
             else:
