@@ -1,10 +1,11 @@
-// The page of `dice report`, opened from disk: what a person and axe-core see. `node report_page.mjs PAGE RESULTS PICTURES`
+// The page of `dice report`, opened from disk: what a person and axe-core see. The pictures
+// are of another page. `node report_page.mjs PAGE RESULTS PICTURED PICTURES`
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { axe, open } from './browser.mjs';
 
-const [file, results, pictures] = process.argv.slice(2);
+const [file, results, pictured, pictures] = process.argv.slice(2);
 const said = { requests: [], errors: [], serious: {} };
 
 for (const scheme of ['light', 'dark']) {
@@ -40,13 +41,9 @@ for (const scheme of ['light', 'dark']) {
     await page.getByRole('button', { name: 'Play' }).click();
     await page.getByRole('button', { name: 'Pause' }).waitFor();
     await page.getByRole('button', { name: 'Pause' }).click();
-    await page.keyboard.press('Escape');
-    await page.locator('button[aria-expanded=true]').first().click();
-    await slider.focus();
-    await page.keyboard.press('End');
-    await page.evaluate(() => window.scrollTo(0, 0));
-    await page.locator('#dice-copy').blur().catch(() => {});
   }
+  await page.goto(pathToFileURL(pictured).href);
+  await page.locator('#dice-evidence h1').waitFor();
   await page.screenshot({ path: path.join(pictures, `report-${scheme}.png`) });
   await close();
 }

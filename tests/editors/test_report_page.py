@@ -22,21 +22,27 @@ HOSTILE = "</script><script>globalThis.marked = 'yes'</script><img src=x onerror
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("report")
     told = json.loads(RECORDED.read_text(encoding="utf-8"))
+    pictured, page, results = folder / "pictured.html", folder / "page.html", folder / "seen.json"
+    written(RECORDED, pictured)
     told["evidence"]["candidates"][-1]["core"] += HOSTILE
     told["evidence"]["candidates"][-1]["verdict"]["reason"] += HOSTILE
-    source, page, results = folder / "told.json", folder / "page.html", folder / "seen.json"
-    source.write_text(json.dumps(told), encoding="utf-8")
-    dice = [sys.executable, "-m", "dice_ls.cli", "report", str(source), "--out", str(page)]
-    done = subprocess.run(dice, timeout=60, capture_output=True, text=True)
-    assert done.returncode in (0, 1) and page.exists(), done.stderr
-    script = [needs(NODE), str(HERE / "report_page.mjs"), str(page), str(results), str(SHOTS)]
-    environment = {**os.environ, "HOME": str(folder)}
-    subprocess.run(script, timeout=120, check=True, env=environment)
+    (folder / "told.json").write_text(json.dumps(told), encoding="utf-8")
+    written(folder / "told.json", page)
+    script = [needs(NODE), str(HERE / "report_page.mjs"), str(page), str(results), str(pictured), str(SHOTS)]
+    subprocess.run(script, timeout=120, check=True, env={**os.environ, "HOME": str(folder)})
     return json.loads(results.read_text(encoding="utf-8"))
 
 
+def written(told: Path, page: Path) -> None:
+    dice = [sys.executable, "-m", "dice_ls.cli", "report", str(told), "--out", str(page)]
+    done = subprocess.run(dice, timeout=60, capture_output=True, text=True)
+    assert done.returncode in (0, 1) and page.exists(), done.stderr
+
+
 def test_it_asks_for_nothing_and_runs_only_its_own_scripts(seen: dict[str, Any]) -> None:
-    assert all(url.startswith("file:") and url.endswith("/page.html") for url in seen["requests"])
+    assert all(
+        url.startswith("file:") and url.endswith(("/page.html", "/pictured.html")) for url in seen["requests"]
+    )
     assert seen["errors"] == []
     assert seen["scripted"] == "no"
 

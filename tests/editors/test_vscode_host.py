@@ -27,6 +27,7 @@ SCENARIOS = (
     "emoji_and_crlf",
     "engine_killed",
     "server_killed",
+    "install_server",
     "old_server",
 )
 
@@ -43,6 +44,7 @@ def run_host(place: Place, *options: str, **more: str) -> dict[str, str]:
         "DICE_TEST_RESULTS": str(target),
         "DICE_TEST_OLD_PYTHON": str(old),
         "DICE_TEST_RESTART": json.dumps([sys.executable, str(HERE / "scripted.py")]),
+        "DICE_TEST_REQUIREMENT": str(ROOT),
         **more,
     }
     given = ["--without-connection-token", "--accept-server-license-terms", "--enable-smoke-test-driver"]

@@ -73,14 +73,18 @@
       const all = this.evidence.candidates;
       if (all.length === 0) return h('p', { class: 'quiet' }, 'No candidate was decoded yet.');
       const measured = all.some((one) => one.verdict?.candidate_ms);
-      const heads = [['#', 'number'], ['Verdict'], ...(measured ? [['Original', 'number'], ['Candidate', 'number'], ['Speedup', 'number'], ['95 % interval', 'number']] : []), ['Largest error', 'number'], ['Why']];
-      const columns = heads.length + 1;
+      const heads = [...(measured ? [['Original', 'number'], ['Candidate', 'number'], ['Speedup', 'number'], ['95 % interval', 'number']] : []), ['Largest error', 'number'], ['Why']];
+      const columns = heads.length + 3;
       return [
         h('h2', { id: 'dice-candidates' }, 'Candidates'),
         h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-labelledby': 'dice-candidates' },
           h('table', null,
             h('caption', null, 'Those that are offered first; only they can be applied.'),
-            h('thead', null, h('tr', null, heads.map(([name, kind]) => h('th', { scope: 'col', class: kind }, name)), h('th', { scope: 'col' }, h('span', { class: 'hidden' }, 'Actions')))),
+            h('thead', null, h('tr', null,
+              h('th', { scope: 'col', class: 'number' }, '#'),
+              h('th', { scope: 'col' }, 'Verdict'),
+              h('th', { scope: 'col' }, h('span', { class: 'hidden' }, 'Actions')),
+              heads.map(([name, kind]) => h('th', { scope: 'col', class: kind }, name)))),
             h('tbody', null, all.map((one) => this.rows(one, measured, columns))))),
       ];
     }
@@ -109,10 +113,10 @@
         h('tr', null,
           h('th', { scope: 'row', class: 'number' }, String(one.index)),
           h('td', { class: colour }, words),
+          h('td', { class: 'actions' }, h('div', { class: 'bar' }, apply, toggle, trace)),
           measured && [number(ms(verdict?.reference_ms)), number(ms(verdict?.candidate_ms)), number(ratio(verdict?.speedup)), number(interval)],
           number(verdict?.max_rel_err !== null && verdict?.max_rel_err !== undefined ? `${digits(verdict.max_rel_err)} relative` : ''),
-          h('td', null, why(verdict)),
-          h('td', { class: 'actions' }, h('div', { class: 'bar' }, toggle, trace, apply))),
+          h('td', null, why(verdict))),
         h('tr', { class: 'detail', id, hidden: !opened }, h('td', { colspan: String(columns) }, opened && this.detail(one))),
       ];
     }

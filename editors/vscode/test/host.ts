@@ -214,6 +214,14 @@ const scenarios: Record<string, () => Promise<void>> = {
     assert.equal(api.session.status?.engine?.running ?? false, false);
   },
 
+  async install_server() {
+    await api.session.install(process.env.DICE_TEST_REQUIREMENT);
+    await until(() => api.session.state === 'running', 'the server that was installed');
+    const programs = serverPids()!.map((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')[0]);
+    assert.ok(programs.every((program) => program.includes('globalStorage')), programs.join(' '));
+    await lens(await open('saxpy.cu'), 'DICE: find faster');
+  },
+
   async old_server() {
     const configuration = vscode.workspace.getConfiguration('dice');
     await configuration.update('python', process.env.DICE_TEST_OLD_PYTHON, vscode.ConfigurationTarget.Global);
