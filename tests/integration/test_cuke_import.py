@@ -73,6 +73,37 @@ def test_evaluation_tasks_and_duplicates_are_not_imported(
     assert "0 rows" in (said := capsys.readouterr().out) and "4 an evaluation task" in said
 
 
+def test_a_build_leaves_out_evaluation_tasks_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    command = ["build", "--count", "12", "--seed", "4", "--kind", "module"]
+    assert main([*command, "--out", str(first)]) == 0
+    rows = lines(first)
+    assert all(row["licence"] and row["provenance"]["source"] == "teacher" for row in rows)
+    tasks = [{"id": row["id"], "pytorch_code": row["reference"]} for row in rows[:5]]
+    file = small_tasks.write(tmp_path / "tasks.jsonl", tasks)
+    assert main([*command, "--out", str(second), "--against", str(file)]) == 0
+    left = {row["id"] for row in lines(second)}
+    assert not left & {task["id"] for task in tasks} and left <= {row["id"] for row in rows[5:]}
+
+
+def test_rows_of_a_build_can_be_filtered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = small_tasks.kernel_row("scale")
+    file = small_tasks.write(tmp_path / "built.jsonl", [row, row])
+    command = [
+        "import",
+        str(file),
+        "--out",
+        str(tmp_path / "o.jsonl"),
+        "--device",
+        "cpu",
+        "--min-speedup",
+        "0",
+    ]
+    assert main(command) == 0
+    (kept,) = lines(tmp_path / "o.jsonl")
+    assert {key: kept[key] for key in row} == row and kept["verdict"]["verdict"] == "correct_unmeasured"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

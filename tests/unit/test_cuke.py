@@ -178,10 +178,15 @@ def test_rows_of_the_test_split_are_small_and_can_be_verified():
         assert max(value.numel() for value in space["get_inputs"]()) <= TEST_ELEMENTS
 
 
+WRITTEN = [
+    {**row, "provenance": {"source": "teacher", "seed": 3}, "licence": "Apache-2.0"} for row in ROWS[:30]
+]
+
+
 def test_command_line(tmp_path, capsys):
     out = tmp_path / "rows.jsonl"
     assert cli.main(["build", "--out", str(out), "--count", "30", "--seed", "3"]) == 0
-    assert [json.loads(line) for line in out.read_text().splitlines()] == ROWS[:30]
+    assert [json.loads(line) for line in out.read_text().splitlines()] == WRITTEN
     assert cli.main(["stats", str(out)]) == 0
     assert "30 samples" in capsys.readouterr().out
     assert cli.main(["build", "--out", str(tmp_path / "no" / "rows.jsonl")]) == 2
@@ -192,7 +197,7 @@ def test_a_build_goes_on_where_it_stopped(tmp_path, capsys):
     out = tmp_path / "rows.jsonl"
     assert cli.main(["build", "--out", str(out), "--count", "10", "--seed", "3"]) == 0
     assert cli.main(["build", "--out", str(out), "--count", "30", "--seed", "3", "--resume"]) == 0
-    assert [json.loads(line) for line in out.read_text().splitlines()] == ROWS[:30]
+    assert [json.loads(line) for line in out.read_text().splitlines()] == WRITTEN
     assert cli.main(["build", "--out", str(out), "--count", "30", "--seed", "4", "--resume"]) == 2
     assert "its last row is 3-29" in capsys.readouterr().err
 

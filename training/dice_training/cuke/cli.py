@@ -75,6 +75,10 @@ def _resumed(path: Path, args: argparse.Namespace) -> int:
 
 
 def build(args: argparse.Namespace) -> int:
+    from dice_training.cuke.duplicates import Duplicates
+    from dice_training.cuke.forward_form import Contamination
+    from dice_training.data import DataError, read_rows
+
     out = Path(args.out)
     if not out.parent.is_dir():
         print(f"error: {out.parent} is not a folder; create it or choose another --out", file=sys.stderr)
@@ -99,13 +103,25 @@ def build(args: argparse.Namespace) -> int:
         rows = verified(make, indices, args.verify, args.workers, stop)
     else:
         rows = _written(make, indices, args.workers, stop)
-    progress = _Progress(len(indices))
+    progress, duplicates = _Progress(len(indices)), Duplicates(near=1.0)
+    try:
+        contamination = Contamination(args.against)
+        for row in read_rows(part) if start != args.start else ():
+            duplicates.add(row)
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     with part.open("a" if start != args.start else "w", encoding="utf-8") as file:
         for row in rows:
-            good = not args.verify or is_correct(row)
-            if good:
+            dropped = "an evaluation task" if row in contamination else None
+            if args.verify and not is_correct(row):
+                dropped = row["verdict"]["verdict"]
+            elif dropped is None and not duplicates.add(row):
+                dropped = "a duplicate"
+            if dropped is None:
+                row |= {"provenance": {"source": "teacher", "seed": args.seed}, "licence": "Apache-2.0"}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            progress.count(row, good)
+            progress.count(row, dropped)
             if progress.hopeless:
                 print("error: no row can be verified on this machine; see the reasons above", file=sys.stderr)
                 return 1
@@ -127,14 +143,13 @@ class _Progress:
     def hopeless(self) -> bool:
         return self.kept == 0 and self.dropped["infra_error"] >= _HOPELESS
 
-    def count(self, row: dict[str, Any], good: bool) -> None:
+    def count(self, row: dict[str, Any], dropped: str | None) -> None:
         self.done += 1
-        self.kept += good
-        if not good:
-            verdict = row["verdict"]
-            self.dropped[verdict["verdict"]] += 1
-            words = f"{verdict['verdict']} {verdict['reason'][:300]}"
-            print(f"{row['id']} {row['kind']} {row['family']}: {words}", file=sys.stderr)
+        self.kept += dropped is None
+        if dropped is not None:
+            self.dropped[dropped] += 1
+            reason = row["verdict"]["reason"][:300] if row.get("verdict") else ""
+            print(f"{row['id']} {row['kind']} {row['family']}: {dropped} {reason}", file=sys.stderr)
         if time.monotonic() - self.reported > _REPORT_SECONDS:
             self.reported = time.monotonic()
             rate = self.done / (self.reported - self.began)
@@ -192,7 +207,7 @@ def stats(args: argparse.Namespace) -> int:
     from dice_training.data import DataError, read_rows
 
     try:
-        print_stats(read_rows(path), as_json=args.json)
+        print_stats(read_rows(path), as_json=args.json, plot=args.plot)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -215,6 +230,14 @@ def parser() -> argparse.ArgumentParser:
     )
     make.add_argument("--max-seconds", type=float, help="stop cleanly after this time")
     make.add_argument("--resume", action="store_true", help="go on after the last row of --out")
+    make.add_argument(
+        "--against",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="PLACE",
+        help="folders of evaluation tasks, or their JSONL: no row may compute what one of them does",
+    )
     make.set_defaults(run=build)
     take = commands.add_parser("import", help="rows of your own kernels: folders, files, published JSONL")
     take.add_argument(
@@ -248,6 +271,7 @@ def parser() -> argparse.ArgumentParser:
     show = commands.add_parser("stats", help="counts, lengths and operator coverage of a file")
     show.add_argument("file")
     show.add_argument("--json", action="store_true")
+    show.add_argument("--plot", type=Path, metavar="FILE", help="draw it too (.png, .svg or .pdf)")
     show.set_defaults(run=stats)
     return top
 

@@ -15,7 +15,7 @@ from dice_engine.verify.verdict import CORRECT, Verdict
 from dice_training.cuke.duplicates import Duplicates
 from dice_training.cuke.forward_form import Contamination
 from dice_training.cuke.importing import Unusable, rows_of, sources
-from dice_training.cuke.verify import Row
+from dice_training.cuke.verify import Row, measurements
 from dice_training.data import DataError
 from dice_training.judging import Case, JudgePool
 
@@ -118,9 +118,14 @@ def collect(
 
 
 def _rows(places: list[Path], licence: str, report: Report) -> Iterator[Row]:
+    taken: Counter[str] = Counter()
     for name, path, content in sources(places):
         try:
-            yield from rows_of(name, path, content, licence)
+            for row in rows_of(name, path, content, licence):
+                taken[row["id"]] += 1
+                if taken[row["id"]] > 1:
+                    row["id"] += f"~{taken[row['id']]}"
+                yield row
         except (Unusable, SyntaxError) as error:
             report(f"{name}: {error}")
 
@@ -142,21 +147,6 @@ def _judged(
             left = (len(rows) - done) / rate
             report(f"{done}/{len(rows)} {row['id']}: {words}  ({rate:.1f}/s, {left:.0f} s left)")
             yield row, dropped
-
-
-def measurements(verdict: Verdict) -> dict[str, Any]:
-    """What a row says about how it was verified."""
-    return {
-        "verdict": verdict.to_json(),
-        "device": verdict.device,
-        "measurements": {
-            "reference_ms": verdict.reference_ms,
-            "candidate_ms": verdict.candidate_ms,
-            "speedup": verdict.speedup,
-            "speedup_low": verdict.speedup_low,
-            "speedup_high": verdict.speedup_high,
-        },
-    }
 
 
 def _whole_lines(path: Path) -> list[dict[str, Any]]:

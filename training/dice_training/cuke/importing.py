@@ -3,7 +3,8 @@
 A ``.py`` file with ``load_inline`` and a PyTorch module gives its CUDA source (``load_inline_core``) and, where the
 module stands before what replaces it, the whole replacement (``module``). A ``.cu`` file gives the body of each
 kernel that can be run. ``NAME.slow.cu`` beside ``NAME.cu`` is the version that it replaced: its bodies are the
-references; without one the reference is empty, and there is nothing to be faster than.
+references; without one the reference is empty, and there is nothing to be faster than. Rows that ``dice cuke build``
+wrote are taken as they are, to be timed and filtered.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from dice_training.data import DataError
 from dice_training.tasks import task_row
 
 SLOW = ".slow.cu"
+_PUBLISHED = ("pytorch_code", "cuda_code")
+_CUKE = ("id", "kind", "family", "split", "reference", "prefix", "core", "suffix")
 
 
 class Unusable(ValueError):
@@ -50,25 +53,29 @@ def sources(places: list[Path]) -> Iterator[tuple[str, Path, str | dict[str, Any
             except (OSError, UnicodeDecodeError) as error:
                 raise DataError(f"{path}: cannot be read: {error}") from error
             if path.suffix == ".jsonl":
-                yield from _published(path, text)
+                yield from _entries(path, text)
             else:
                 name = path.relative_to(place).as_posix() if place.is_dir() else path.name
                 yield name, path, text
 
 
-def _published(path: Path, text: str) -> Iterator[tuple[str, Path, dict[str, Any]]]:
+def _entries(path: Path, text: str) -> Iterator[tuple[str, Path, dict[str, Any]]]:
+    """Lines of the published form, or of a CuKe file."""
     for number, line in enumerate(text.splitlines(), 1):
         try:
             entry = json.loads(line)
-            if not all(isinstance(entry[key], str) for key in ("pytorch_code", "cuda_code")):
-                raise TypeError("pytorch_code and cuda_code must be text")
+            wanted = _CUKE if "core" in entry else _PUBLISHED
+            if not all(isinstance(entry[key], str) for key in wanted):
+                raise TypeError(f"{', '.join(wanted)} must be text")
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}:{number}: not a row with pytorch_code and cuda_code: {error}") from error
+            raise DataError(f"{path}:{number}: not a row with {', '.join(_PUBLISHED)}: {error}") from error
         yield f"{path.name}:{entry.get('id', number)}", path, entry
 
 
 def rows_of(name: str, path: Path, content: str | dict[str, Any], licence: str) -> list[Row]:
     """The rows of one source, not verified yet. Raises Unusable where it has none."""
+    if isinstance(content, dict) and "core" in content:
+        return [{"licence": licence, "provenance": {"source": name}, **content}]
     if isinstance(content, dict):
         drafts = _published_rows(content)
         text = content["cuda_code"]

@@ -71,6 +71,21 @@ def _existing(row: Row) -> str:
     return row["prefix"] + row["reference"] + row["suffix"]
 
 
+def measurements(verdict: Verdict) -> Row:
+    """What a row says about how it was verified."""
+    return {
+        "verdict": verdict.to_json(),
+        "device": verdict.device,
+        "measurements": {
+            "reference_ms": verdict.reference_ms,
+            "candidate_ms": verdict.candidate_ms,
+            "speedup": verdict.speedup,
+            "speedup_low": verdict.speedup_low,
+            "speedup_high": verdict.speedup_high,
+        },
+    }
+
+
 def is_correct(row: Row) -> bool:
     return bool(row.get("verdict")) and row["verdict"]["verdict"] in CORRECT
 
@@ -139,5 +154,5 @@ def _open(device: str, threads: int, opened: Synchronized[int]) -> None:
 def _check(make: Make, indices: range) -> list[Row]:
     rows = [make(index) for index in indices]
     for row in rows:
-        row["verdict"] = verify_row(_session, row).to_json()
+        row |= measurements(verify_row(_session, row))
     return rows
