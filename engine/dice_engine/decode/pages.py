@@ -122,7 +122,8 @@ class PagePool:
     def copy(self, source: int, targets: Sequence[int]) -> None:
         at = torch.tensor(targets, device=self.k.device)
         for part in (self.k, self.v):
-            part.index_copy_(1, at, part[:, source : source + 1].expand(-1, len(targets), -1, -1, -1))
+            page = part[:, source : source + 1].clone()  # index_copy_ refuses to read what it writes to
+            part.index_copy_(1, at, page.expand(-1, len(targets), -1, -1, -1))
 
     def slots(self, table: Tensor, positions: Tensor) -> Tensor:
         """Places ``[...]`` in a layer's flattened pages, for ``positions [rows, ...]`` and ``table [rows, pages]``.
