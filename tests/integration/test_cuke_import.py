@@ -37,7 +37,7 @@ def test_what_verifies_is_kept_and_a_stopped_import_goes_on(
 ) -> None:
     folder, out = own_kernels(tmp_path / "kernels"), tmp_path / "ours.jsonl"
     command = ["import", str(folder), "--out", str(out), "--device", "cpu", "--min-speedup", "0", "--json"]
-    command += ["--licence", "ours", "--workers", "2"]
+    command += ["--licence", "ours", "--workers", "1"]
     assert main(command) == 0
     said = capsys.readouterr()
     assert json.loads(said.out) == {"kept": 4, "mismatch": 2}

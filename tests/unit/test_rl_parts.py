@@ -12,7 +12,7 @@ from dice_engine.verify.verdict import BuildInfo, Verdict
 from dice_training.recipe import RecipeError
 from dice_training.rl.curriculum import Curriculum
 from dice_training.rl.policy import Policy
-from dice_training.rl.recipe import Phase, RlRecipe
+from dice_training.rl.recipe import Phase, RlRecipe, load_rl_recipe
 from dice_training.rl.reward import advantages, reward
 from dice_training.rl.state import load_state, save_state
 from dice_training.rl.trajectory import Group, Reply
@@ -155,3 +155,11 @@ def test_an_update_makes_rewarded_replies_more_likely() -> None:
     before = surrogate()
     policy.update(GROUPS)
     assert surrogate() > before
+
+
+@pytest.mark.parametrize("name", ["rl-nano", "rl-ours"])
+def test_the_recipes_that_are_shipped_can_be_read(name: str) -> None:
+    plan = load_rl_recipe(Path("training/recipes") / f"{name}.toml")
+    assert plan.phase_of(0)[1].kind == "infill" and plan.phase_of(plan.steps - 1)[0] == len(plan.phases) - 1
+    with pytest.raises(IndexError):
+        plan.phase_of(plan.steps)

@@ -181,6 +181,7 @@ def bring(args: argparse.Namespace) -> int:
             against=args.against,
             near=args.near,
             licence=args.licence,
+            split=None if args.split == "family" else args.split,
             resume=args.resume,
             report=lambda line: print(line, file=sys.stderr, flush=True),
         )
@@ -263,6 +264,12 @@ def parser() -> argparse.ArgumentParser:
     )
     take.add_argument(
         "--near", type=float, default=0.9, metavar="SHARE", help="rows alike from here on count once (0.9)"
+    )
+    take.add_argument(
+        "--split",
+        choices=("family", "train", "test"),
+        default="family",
+        help="where the rows go: some families to the test split (default), or all to one of them",
     )
     take.add_argument("--licence", default="", help="kept in every row")
     take.add_argument("--resume", action="store_true", help="go on with what was not looked at yet")

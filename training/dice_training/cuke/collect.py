@@ -89,11 +89,13 @@ def collect(
     against: list[Path],
     near: float,
     licence: str,
+    split: str | None,
     resume: bool,
     report: Report,
 ) -> dict[str, int]:
     """Import ``places`` into ``out``; how many rows were kept and, by reason, dropped. Raises DataError for sources
-    that cannot be read. Ctrl-C loses nothing but the chunk that is being judged: go on with ``resume``."""
+    that cannot be read. ``split``: where all rows go; None: by family. Ctrl-C loses nothing but the chunk that is being
+    judged: go on with ``resume``."""
     if wanted.speedup and device == "cpu":
         raise DataError("nothing is timed on a CPU: give --min-speedup 0 to keep everything that is correct")
     contamination, duplicates = Contamination(against), Duplicates(near)
@@ -104,6 +106,7 @@ def collect(
     for row in _rows(places, licence, report):
         if row["id"] in ledger.reasons:
             continue
+        row["split"] = split or row["split"]
         if row in contamination:
             ledger.note(row, "an evaluation task")
         else:
