@@ -91,7 +91,9 @@ def test_caught_as_on_the_cpu(session: VerifySession, name: str) -> None:
 @pytest.mark.parametrize(
     ("piece", "verdict"),
     [
-        ("volatile int on = 1; while (on) {}", "timeout"),
+        ("while (clock64() != 0) {}", "timeout"),
+        ("*(volatile float*)((char*)y + 1) = 1.0f;", "crash"),
+        ("assert(r < 0);", "crash"),
         ("*(volatile float*)16 = 1.0f;", "crash"),
         ('asm("trap;");', "crash"),
     ],

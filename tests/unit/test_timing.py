@@ -142,3 +142,19 @@ def test_kernels_start_from_the_same_contents_each_time(tmp_path: Path) -> None:
     timed = made.ask("time", 1, which=0, calls=5, outputs=True, warm=True)
     assert torch.equal(timed["outputs"]["acc"], once)
     assert timed["launches"] == 5
+
+
+def test_every_turn_lies_elsewhere(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[1] / "cases" / "inplace_accum.cu").read_text()
+    plan = kernel_plan(text, "fold_in")
+    case = case_message(plan, 0, len(plan.sizes) - 1, 0, "given")
+    made = Desk(tmp_path / "kernel", Clock(1.0))
+    made.ask("load_kernel", 1, text=text, plan=plan_message(plan), clock=False)
+    made.ask("prepare_kernel_timing", 1, case=case)
+    program, moved = made.runner._kernel, []
+    assert program is not None
+    program._placement.move = lambda: moved.append(len(program._buffers))  # type: ignore[method-assign]
+    first = made.ask("time", 1, which=0, calls=3, outputs=True, warm=False)["outputs"]
+    second = made.ask("time", 1, which=0, calls=3, outputs=True, warm=False)["outputs"]
+    assert moved == [0, 0], "the last turn's buffers are gone when memory is moved"
+    assert all(torch.equal(first[name], second[name]) for name in first)

@@ -28,7 +28,7 @@ WARMUP_SECONDS = 2.0
 _COVER = 2.0
 """The flushes last this many times as long as the host takes to prepare a call."""
 _MOST_FLUSHES = 64
-_ESCAPE_MS = 0.004
+_ESCAPE_MS = 0.006
 """Work that ends this much later than the stream says, in the median, was not on the stream."""
 
 
@@ -75,7 +75,6 @@ class GpuClock:
         self._flushes = 1
         self._flush_ms = min(self._once(self._flush.zero_)[0] for _ in range(10))
         self._prepared_ms = 0.0
-        self._overhead_ms = self._calibrate()
 
     def _reset_persisting_l2(self) -> None:
         """Lines that someone pinned in L2 would survive the flush."""
@@ -87,10 +86,12 @@ class GpuClock:
         limit = api.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
         api.cuCtxSetLimit(limit, 0)
 
-    def _calibrate(self) -> float:
-        """How much later than the stream's end the device-wide wait is over when there is nothing to wait for."""
-        spans = [self._once(lambda: None) for _ in range(30)]
-        return statistics.median(late - end for end, late, _ in spans[10:])
+    def idle_wait(self, calls: int = 3) -> float:
+        """Milliseconds from the stream's end to the end of the device-wide wait when there is nothing to wait for.
+
+        It is the host's doing and changes with what else the host does, so it is measured in every turn.
+        """
+        return statistics.median(late - end for end, late, _ in [self._once(_nothing) for _ in range(calls)])
 
     def _once(self, call: Callable[[], Any]) -> tuple[float, float, float]:
         """Milliseconds from the start to the end of the stream's work, to the end of all work, and by the host."""
@@ -136,11 +137,12 @@ class GpuClock:
                 restore()
             spans.append(self._once(call))
         del spans[0]
-        lateness = statistics.median(late - end for end, late, _ in spans) - self._overhead_ms
+        wait = self.idle_wait()
+        lateness = statistics.median(late - end for end, late, _ in spans) - wait
         # The host's part of the span covers the flush as well where the call was enqueued behind it: it only bounds.
         host = [h for _, _, h in spans]
         if lateness > _ESCAPE_MS:
-            return Timing([max(end, late - self._overhead_ms) for end, late, _ in spans], host, escaped=True)
+            return Timing([max(end, late - wait) for end, late, _ in spans], host, escaped=True)
         return Timing([end for end, _, _ in spans], host)
 
     def time_calls(
@@ -148,6 +150,10 @@ class GpuClock:
     ) -> list[float]:
         """``measure(...).ms``."""
         return self.measure(call, restore, n).ms
+
+
+def _nothing() -> None:
+    """A call without work."""
 
 
 @dataclass(frozen=True)

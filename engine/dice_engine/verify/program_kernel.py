@@ -13,6 +13,7 @@ from dice_engine.source.plan import Buffer, Fill, Param, Plan
 from dice_engine.source.plans import buffer_ctype, instantiations, run_plan
 from dice_engine.verify.extension import Toolchain
 from dice_engine.verify.memory import Arena
+from dice_engine.verify.placement import Placement
 from dice_engine.verify.program import ProgramError, RunOptions, RunResult
 from dice_engine.verify.replay import Recording
 from dice_engine.verify.torch_runtime import TorchRuntime, element_dtype
@@ -72,14 +73,14 @@ class KernelProgram:
         """Buffers of the measuring size on the device, and the launches of one run noted for replay."""
         device = self.toolchain.device
         self._pristine = {name: contents.to(device) for name, contents in case["buffers"].items()}
-        self._buffers = {name: contents.clone() for name, contents in self._pristine.items()}
+        self._placement = Placement(device)
+        self._place()
         pointers = {
             buffer.name: Pointer(
                 self._buffers[buffer.name], 0, buffer_ctype(self.plan, buffer, case["template"])
             )
             for buffer in self.plan.buffers
         }
-        self._order = list(self._buffers.values())
         recording = Recording(self.runtime, self._order)
         run_plan(
             self.program, self.plan, case["sizes"], case["template"], pointers, case["scalars"], recording
@@ -90,8 +91,15 @@ class KernelProgram:
         self._again = recording.finish(None)
 
     def choose(self, which: int) -> None:
-        """There is one input set; launches are counted from here."""
+        """There is one input set, in memory elsewhere; launches are counted from here."""
+        self._place()
         self.toolchain.begin("run")
+
+    def _place(self) -> None:
+        self._buffers, self._order = {}, []
+        self._placement.move()
+        self._buffers = {name: contents.clone() for name, contents in self._pristine.items()}
+        self._order = list(self._buffers.values())
 
     def call(self) -> None:
         """One run under the clock."""

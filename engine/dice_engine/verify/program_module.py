@@ -21,6 +21,7 @@ from dice_engine.verify.build.symbols import UnsafeCode
 from dice_engine.verify.extension import Extension, NeedsHost, Toolchain
 from dice_engine.verify.judge.dynamic import Identities, ThreadWatch, disarm
 from dice_engine.verify.memory import Arena
+from dice_engine.verify.placement import Placement
 from dice_engine.verify.program import ProgramError, RunOptions, RunResult, explain
 from dice_engine.verify.protocol import dtype_name
 from dice_engine.verify.trace import CudaAsCpu, HostReads, Watch, poison_share, pretend_cuda
@@ -165,6 +166,7 @@ class ModuleProgram:
     def prepare_timing(self, input_sets: list[list[Any]], compiled: bool) -> None:
         """Keep the input sets on the device; ``compiled``: time ``torch.compile`` of the module."""
         self._sets = [[on_device(value, self.device) for value in values] for values in input_sets]
+        self._placement = Placement(self.device)
         self._timed: Any = self._model()
         if compiled:
             import torch._inductor.config as inductor
@@ -175,8 +177,10 @@ class ModuleProgram:
             extension.replay()
 
     def choose(self, which: int) -> None:
-        """The input set of the timed calls that follow; launches are counted from here."""
+        """The input set of the timed calls that follow, in memory elsewhere; launches are counted from here."""
         self._which = which
+        self._result, self._given = None, []
+        self._placement.move()
         self.toolchain.begin("run")
         self.toolchain.replaying = True
 

@@ -43,7 +43,7 @@ class Measured:
 
 _SECONDS = 4.0
 """What the timed calls of one comparison may take together."""
-_LEAST, _MOST, _ROUNDS = 12, 60, 12
+_LEAST, _MOST, _ROUNDS = 12, 60, 20
 _LOCK_SECONDS = 600.0
 _L2 = 64 << 20
 """Bytes that a cache may hold back from memory while the clock runs."""
