@@ -124,6 +124,12 @@ def core_end(kind: HoleKind, text: str, suffix: str) -> int | None:
     return _brace_end(text)
 
 
+def may_end(kind: HoleKind, written: str) -> bool:
+    """Whether a reply to which ``written`` was just added needs to be asked for :func:`core_end` again."""
+    closers = {"load_inline_core": "\"'", "kernel_body": "}", "selection": "}"}.get(kind)
+    return closers is None or any(closer in written for closer in closers)
+
+
 def _assemble(request: CoreRequest, prefix: str, suffix: str, tokenizer: Encoder) -> list[int]:
     kind = "kernel_body" if request.kind == "selection" else request.kind
     language = _LANGUAGE[kind]

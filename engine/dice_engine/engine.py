@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import dice_engine
-from dice_engine.chat import core_end
+from dice_engine.chat import core_end, may_end
 from dice_engine.decode.generation import decoder_of
 from dice_engine.decode.jobs import BlockEvent, DecodeRequest, Job, JobFailed
 from dice_engine.decode.strategies import DecodeOptions, StrategyName
@@ -51,8 +51,8 @@ class BlockProgress:
 class Task:
     """A request that an engine works on. ``events`` are those that nobody has taken yet, in order."""
 
-    def __init__(self, request: CoreRequest, job: Job) -> None:
-        self.request, self.job = request, job
+    def __init__(self, request: CoreRequest, job: Job, stop: Sequence[str]) -> None:
+        self.request, self.job, self.stop = request, job, list(stop)
         self.events: deque[BlockProgress | Candidate] = deque()
         self.error: Exception | None = None
         self.finished = 0
@@ -171,8 +171,14 @@ class Engine:
         strategy: StrategyName = "low_confidence_dynamic",
         steps: int | None = None,
         threshold: float = 0.9,
+        gamma: float = 0.3,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        stop: Sequence[str] = (),
+        forced: str = "",
     ) -> Task:
         """Queue ``n`` candidates. Candidate 0 is greedy, i > 0 is drawn at ``temperature`` with ``seed + i``.
+        A core ends before the first of the texts in ``stop``, and begins with the text ``forced``.
 
         Events are a :class:`BlockProgress` for each block and a :class:`Candidate` for each that is done. Raises
         :class:`dice_engine.prompts.PromptError` for a request that does not fit the context.
@@ -188,13 +194,19 @@ class Engine:
             strategy=strategy,
             steps=steps,
             threshold=threshold,
+            gamma=gamma,
+            top_k=top_k,
+            top_p=top_p,
         )
         seeds = [seed + i for i in range(n)]
         temperatures = [0.0] + [temperature] * (n - 1)
         job = self._decoder.submit(
-            DecodeRequest(prompt, options, seeds, temperatures, self.tokenizer.stop_ids)
+            DecodeRequest(
+                *(prompt, options, seeds, temperatures, self.tokenizer.stop_ids),
+                forced=self.tokenizer.encode(forced),
+            )
         )
-        task = self._tasks[job] = Task(request, job)
+        task = self._tasks[job] = Task(request, job, stop)
         return task
 
     def cancel(self, task: Task) -> None:
@@ -215,27 +227,37 @@ class Engine:
 
     def _tell(self, task: Task, event: BlockEvent) -> None:
         reply = task.job.replies[event.candidate]
-        text = None
-        ended = event.finished
-        if not ended and self.format != "fim":
-            # A chat reply goes on past the core; the candidate is done when the core is.
-            text = self.tokenizer.decode(reply.tokens)
-            core = task.request.begin + text
-            ended = core_end(task.request.kind, core, task.request.suffix) is not None
-            if ended:
-                self._decoder.stop(task.job, event.candidate)
-        task.finished += ended
+        core = self._core(task, reply.tokens, len(event.tokens), event.finished)
+        if core is not None:
+            self._decoder.stop(task.job, event.candidate)  # harmless where it has finished
+            task.finished += 1
         task.events.append(
             BlockProgress(event.candidate, len(reply.tokens), task.finished, len(task.job.replies))
         )
-        if ended:
-            text = self.tokenizer.decode(reply.tokens) if text is None else text
-            begin = task.request.begin
-            core = parse_core(task.request.kind, begin + text, self.format, task.request.suffix)[len(begin) :]
+        if core is not None:
             seconds = time.monotonic() - task.started
             task.events.append(
                 Candidate(event.candidate, core, reply.tokens, reply.step_map, reply.stopped, seconds)
             )
+
+    def _core(self, task: Task, tokens: list[int], new: int, finished: bool) -> str | None:
+        """The core in a reply whose last ``new`` tokens have just come; None: there is more to come."""
+        kind, suffix, chat = task.request.kind, task.request.suffix, self.format != "fim"
+        if not finished:
+            if not chat and not task.stop:
+                return None
+            # A token is at least a byte, so this is as far back as a text can reach that ends here.
+            reach = new + max((len(text.encode()) for text in task.stop), default=0) + 4
+            written = self.tokenizer.decode(tokens[-reach:])
+            stops = any(text in written for text in task.stop)
+            if not stops and not (chat and may_end(kind, written)):
+                return None
+        text = self.tokenizer.decode(tokens)
+        places = [text.find(stop) for stop in task.stop]
+        cut = min((place for place in places if place >= 0), default=None)
+        if cut is None and not finished and core_end(kind, text, suffix) is None:
+            return None
+        return parse_core(kind, text[:cut], self.format, suffix)
 
 
 def bound_threads() -> None:

@@ -15,6 +15,7 @@ from dice_engine.runtime import share_cores
 if TYPE_CHECKING:
     from dice_engine.engine import Candidate
 
+STRATEGIES = ("sequential", "low_confidence_static", "low_confidence_dynamic", "entropy_bounded")
 KINDS = ("kernel_body", "load_inline_core", "module", "selection")
 
 
@@ -40,8 +41,16 @@ def main(argv: list[str] | None = None) -> int:
                 options.seed,
                 temperature=options.temperature,
                 max_new_tokens=options.max_new_tokens,
+                strategy=options.strategy,
+                steps=options.steps,
+                threshold=options.threshold,
+                gamma=options.gamma,
+                top_k=options.top_k,
+                top_p=options.top_p,
+                stop=options.stop,
+                forced=options.begin,
             )
-        except (CheckpointError, DecodeError) as error:
+        except (CheckpointError, DecodeError, ValueError) as error:
             raise InputError(str(error)) from None
     except (InputError, PromptError) as error:
         print(f"dice generate: {error}", file=sys.stderr)
@@ -137,7 +146,29 @@ def _parser() -> argparse.ArgumentParser:
         "--temperature", type=float, default=0.8, help="of all candidates but the greedy first (0.8)"
     )
     parser.add_argument("--max-new-tokens", type=whole(1), default=1024, metavar="N", help="at most (1024)")
-    parser.add_argument("--checkpoint", metavar="PATH", help="folder of the model (the embedded one)")
+    parser.add_argument(
+        "--strategy", choices=STRATEGIES, default="low_confidence_dynamic", help="of unmasking"
+    )
+    parser.add_argument("--steps", type=whole(1), metavar="N", help="that a block is spread over (its size)")
+    parser.add_argument(
+        "--threshold", type=float, default=0.9, help="low_confidence_dynamic: unmask all that is surer (0.9)"
+    )
+    parser.add_argument(
+        "--gamma", type=float, default=0.3, help="entropy_bounded: nats a step may risk (0.3)"
+    )
+    parser.add_argument(
+        "--top-k", type=whole(0), default=0, metavar="N", help="draw from the N likeliest (0: all)"
+    )
+    parser.add_argument("--top-p", type=float, default=1.0, help="draw from this much of the mass (1.0)")
+    parser.add_argument(
+        "--stop",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="end before TEXT; can be given several times",
+    )
+    parser.add_argument("--begin", default="", metavar="TEXT", help="what every core begins with")
+    parser.add_argument("--checkpoint", metavar="PATH", help="folder or Hugging Face id (the embedded model)")
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser

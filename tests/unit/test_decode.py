@@ -411,3 +411,17 @@ def test_rows_that_left_far_behind_do_not_reach_past_the_table() -> None:
     short = DecodeRequest(prompt_of(5), DecodeOptions(40), [3, 4, 5], [0.0, 1.0, 1.0], [])
     alone = [decode_together(model, [request])[0] for request in (short, long)]
     assert decode_together(model, [short, long], static=True) == alone
+
+
+@pytest.mark.parametrize("forced", [1, 2, 4, 7])
+def test_a_forced_beginning_is_what_the_model_sees_and_part_of_the_reply(forced: int) -> None:
+    model, prompt = make_model(16), prompt_of(9)
+    begin = prompt_of(forced, seed=4)
+    got = model.generate(prompt, 20, forced=begin, temperature=0.8, n=3, seed=2)
+    seen = model.generate([*prompt, *begin], 20 - forced, temperature=0.8, n=3, seed=2)
+    for reply, steps, rest, rest_steps in zip(
+        got.tokens, got.step_map, seen.tokens, seen.step_map, strict=True
+    ):
+        assert reply == [*begin, *rest] and steps == [0] * forced + rest_steps
+    with pytest.raises(ValueError, match="leave nothing to decode"):
+        model.generate(prompt, forced, forced=begin)

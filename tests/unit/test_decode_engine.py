@@ -55,6 +55,20 @@ def test_many_requests_give_what_each_gives_alone(engine: Engine) -> None:
     assert engine.candidates(REQUEST, 1, max_new_tokens=8)
 
 
+def test_stop_texts_and_a_forced_beginning(engine: Engine) -> None:
+    whole = engine.candidates(REQUEST, n=3, seed=7, max_new_tokens=40)
+    for c in whole:
+        for length in (1, 3):
+            stop = c.core[len(c.core) // 2 :][:length]
+            found = engine.candidates(REQUEST, n=3, seed=7, max_new_tokens=40, stop=["no such text", stop])
+            for cut, full in zip(found, whole, strict=True):
+                assert cut.core == full.core.partition(stop)[0]
+                assert full.tokens[: len(cut.tokens)] == cut.tokens
+                assert cut.complete == (full.complete or stop in full.core)
+    begun = engine.candidates(REQUEST, n=2, max_new_tokens=24, forced="float y = ")
+    assert all(c.core.startswith("float y = ") and len(c.step_map) == len(c.tokens) for c in begun)
+
+
 def test_progress_for_each_block_and_cancel(engine: Engine) -> None:
     seen: list[BlockProgress] = []
     found = engine.candidates(REQUEST, n=2, max_new_tokens=32, on_block=seen.append)
@@ -116,6 +130,11 @@ def test_generate_command(tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.
     file.write_text(json.dumps({"prefix": "void k() {", "suffix": "}\n", "core": "x = 1;"}))
     common = ["--infill", str(file), "--checkpoint", str(tiny_checkpoint), "--device", "cpu", "-n", "2"]
     common += ["--max-new-tokens", "16"]
+    more = ["--strategy", "sequential", "--steps", "2", "--top-k", "5", "--begin", "float", "--stop", ";"]
+    _, out, _ = run([*common, "--json", *more], capsys)
+    assert all(c["core"].startswith("float") and ";" not in c["core"] for c in json.loads(out)["candidates"])
+    code, _, err = run([*common, "--top-p", "0"], capsys)
+    assert code == 2 and "top_p" in err and err.count("\n") == 1
     code, out, _ = run([*common, "--json", "--seed", "3"], capsys)
     report = json.loads(out)
     assert code in (0, 1) and len(report["candidates"]) == 2

@@ -161,7 +161,7 @@ class BatchDecoder:
 
     def _begin(self, job: Job) -> bool:
         """Find or take the pages of the prompt."""
-        prompt = list(job.request.prompt[: job.start])
+        prompt = job.prompt[: job.start]
         found = self.pool.find(prompt)
         missing = self.pool.pages_of(job.start) - len(found)
         if self.pool.available < missing + (0 if self._live else self._own_pages(job)):
@@ -176,13 +176,13 @@ class BatchDecoder:
         start = job.prefilled
         end = min(job.start, start + max(1, budget // self.size) * self.size)
         device = self.model.device
-        ids = torch.tensor(job.request.prompt[start:end], device=device)[None]
+        ids = torch.tensor(job.prompt[start:end], device=device)[None]
         at = torch.arange(start, end, device=device)[None]
         pages = torch.tensor(job.pages, device=device)
         self.model.model(ids, at, prefill_attention(self.pool, pages, start, end, self.size))
         job.prefilled = end
         if end == job.start:
-            self.pool.remember(job.request.prompt[: job.start], job.pages)
+            self.pool.remember(job.prompt[: job.start], job.pages)
         return end - start
 
     def _join(self, job: Job) -> bool:
@@ -192,7 +192,7 @@ class BatchDecoder:
         count = min(wanted, self._rows.count - len(self._live), self.pool.available // own)
         if count > 0:
             shared = job.pages[: job.start // self.pool.size]
-            tail = request.prompt[job.start :]
+            tail = job.prompt[job.start :]
             stop_ids = self.model.config.eos_token_ids if request.stop_ids is None else request.stop_ids
             pages = [self.pool.take(own) for _ in range(count)]
             if job.start % self.pool.size:
@@ -302,7 +302,7 @@ class BatchDecoder:
 
     def _complete(self, row: _Live, line: list[int]) -> BlockEvent:
         job, reply = row.job, row.job.replies[row.candidate]
-        first = max(len(job.request.prompt) - row.start, 0)
+        first = max(len(job.prompt) - row.start, 0)
         end, body = line[columns.END], columns.HEAD
         tokens = line[body + first : body + end]
         steps = line[body + self.size + first : body + self.size + end]

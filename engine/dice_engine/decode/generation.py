@@ -67,11 +67,12 @@ def generate(
     n: int = 1,
     block_size: int | None = None,
     stop_ids: Sequence[int] | None = None,
+    forced: Sequence[int] = (),
 ) -> Generation:
     """Decode ``n`` replies to one prompt (ids ``[P]`` or ``[1, P]``) as one batch.
 
     Candidate i draws with seed + i: the same tokens as a single run with that seed. ``stop_ids`` None: those of the
-    config. See :class:`DecodeOptions` for the rest.
+    config. ``forced``: tokens that every reply begins with. See :class:`DecodeOptions` for the rest.
     """
     if isinstance(input_ids, Tensor):
         if input_ids.dim() == 2 and input_ids.shape[0] == 1:
@@ -82,7 +83,9 @@ def generate(
             )
         input_ids = input_ids.tolist()
     options = DecodeOptions(max_new_tokens, strategy, steps, threshold, gamma, top_k, top_p)  # type: ignore[arg-type]
-    request = DecodeRequest(input_ids, options, [seed + i for i in range(n)], [temperature] * n, stop_ids)
+    request = DecodeRequest(
+        input_ids, options, [seed + i for i in range(n)], [temperature] * n, stop_ids, forced
+    )
     decoder = decoder_of(model, block_size)
     job = decoder.submit(request)
     try:

@@ -26,14 +26,19 @@ class DecodeRequest:
     seeds: Sequence[int]
     temperatures: Sequence[float]
     stop_ids: Sequence[int] | None = None
+    forced: Sequence[int] = ()
+    """Tokens that every reply begins with: part of it, and of its length, but not decoded."""
 
     def check(self, config: SdarConfig) -> None:
         """Raises ``ValueError`` with one clear line for a request that the model cannot decode."""
         if not self.prompt:
             raise ValueError("the prompt is empty")
-        if min(self.prompt) < 0 or max(self.prompt) >= config.vocab_size:
+        ids = [*self.prompt, *self.forced]
+        if min(ids) < 0 or max(ids) >= config.vocab_size:
             raise ValueError(f"the prompt holds ids outside the vocabulary of {config.vocab_size}")
         new = self.options.max_new_tokens
+        if len(self.forced) >= new:
+            raise ValueError(f"{len(self.forced)} forced tokens leave nothing to decode of {new} new ones")
         if len(self.prompt) + new > config.max_position_embeddings:
             raise ValueError(
                 f"a prompt of {len(self.prompt)} tokens and {new} new ones do not fit the context of "
@@ -62,11 +67,13 @@ class Job:
 
     def __init__(self, request: DecodeRequest, block_size: int) -> None:
         self.request = request
-        self.replies = [Reply() for _ in request.seeds]
+        self.prompt = [*request.prompt, *request.forced]
+        """What is given: all that the model sees before it decodes."""
+        self.replies = [Reply([*request.forced], [0] * len(request.forced)) for _ in request.seeds]
         self.forward_count = 0
         """Passes of the network that this job took part in, the prefill not counted."""
         self.unfinished = len(self.replies)
-        self.start = len(request.prompt) // block_size * block_size
+        self.start = len(self.prompt) // block_size * block_size
         """Positions of the prompt's whole blocks, which are prefilled."""
         self.limit = len(request.prompt) + request.options.max_new_tokens
         self.prefilled = 0
