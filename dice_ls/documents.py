@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from dice_engine.source.hole import Hole, surrounded, within
@@ -16,6 +17,9 @@ from pygls.uris import to_fs_path
 
 from dice_ls.positions import Encoding, Positions
 from dice_ls.suggestions.store import HoleId, identify
+
+if TYPE_CHECKING:
+    from dice_engine.source.project import Project
 
 log = logging.getLogger(__name__)
 _SUFFIX_OF_LANGUAGE = {"cuda": ".cu", "cuda-cpp": ".cu", "cuda-c++": ".cu", "python": ".py"}
@@ -42,6 +46,8 @@ class Document:
         self.opened_text = text
         self.saved: set[HoleId] = set()
         """The holes that the file had when it was opened or last saved."""
+        self.project: Callable[[], Project] | None = None
+        """What the workspace says about its sources."""
         self.around: Callable[[], tuple[str, str]] | None = None
         """For a notebook's cell: what the cells before and after it define."""
         self._text: str | None = text
@@ -102,7 +108,9 @@ class Document:
         self._edits = []
         try:
             before, after = self.around() if self.around is not None else ("", "")
-            found: list[Hole] | None = await asyncio.to_thread(_find, self.text, self.path, before, after)
+            found: list[Hole] | None = await asyncio.to_thread(
+                _find, self.text, self.path, before, after, self.project
+            )
         finally:
             self._search = None
         if self._edits is None:
@@ -206,16 +214,19 @@ class Document:
         self._selections = [mark for mark in self._selections if mark.alive]
 
 
-def _find(text: str, path: str, before: str, after: str) -> list[Hole]:
+def _find(
+    text: str, path: str, before: str, after: str, project_of: Callable[[], Project] | None
+) -> list[Hole]:
     """Holes; none for other languages and for a text that cannot be read at all."""
     from dice_engine.source.holes import UnsupportedFile, find_holes
 
     try:
+        project = project_of() if project_of is not None else None
         if not before and not after:
-            return find_holes(text, path)
+            return find_holes(text, path, project)
         start = len(to_bytes(before))
         end = start + len(to_bytes(text))
-        holes = [within(hole, start, end) for hole in find_holes(before + text + after, path)]
+        holes = [within(hole, start, end) for hole in find_holes(before + text + after, path, project)]
         return [hole for hole in holes if hole is not None]
     except UnsupportedFile:
         return []
@@ -229,10 +240,13 @@ class Documents:
 
     def __init__(self) -> None:
         self.encoding: Encoding = "utf-16"
+        self.project_of: Callable[[Document], Project] | None = None
         self._open: dict[str, Document] = {}
 
     def open(self, item: types.TextDocumentItem) -> Document:
         document = Document(item.uri, item.text, item.version, item.language_id, self.encoding)
+        if (project_of := self.project_of) is not None:
+            document.project = lambda: project_of(document)
         self._open[unquote(item.uri)] = document
         return document
 

@@ -20,6 +20,7 @@ from dice_ls.documents import Document, Documents
 from dice_ls.engine import Engine
 from dice_ls.notebooks import Notebooks
 from dice_ls.progress import ProgressBar
+from dice_ls.projects import Projects, Watch
 from dice_ls.protocol import DiceProtocol
 from dice_ls.settings import Settings
 from dice_ls.status import StatusReporter
@@ -28,6 +29,8 @@ from dice_ls.suggestions.store import Store
 from dice_ls.trust import TrustStore
 
 if TYPE_CHECKING:
+    from dice_engine.source.project import Project
+
     from dice_ls.features.diagnostics import Board
     from dice_ls.features.inline_completion import Ghosts
 
@@ -59,6 +62,10 @@ class DiceServer(LanguageServer):
         self.setting_problems: list[str] = []
         self.documents = Documents()
         self.notebooks = Notebooks(self.documents)
+        self.projects = Projects()
+        self.documents.project_of = self.project_of
+        self.watch = Watch(self.project_changed)
+        self.said_problems: set[str] = set()
         self.store = Store()
         self.trust = TrustStore()
         self.asking = asyncio.Lock()
@@ -129,7 +136,28 @@ class DiceServer(LanguageServer):
 
     async def build_flags(self, document: Document) -> list[str]:
         """What the project compiles this document with: include folders and definitions."""
-        return []
+        build = self.project_of(document).build_of(document.path)
+        return [*build.flags, f"-I{Path(document.path).parent}"]
+
+    def project_of(self, document: Document) -> Project:
+        """What the document's workspace folder says about its sources. May be called from any thread."""
+        return self.projects.at(self.root_of(document))
+
+    def project_changed(self) -> None:
+        """A file that says something about sources was written: everything is looked at anew."""
+        for document in self.documents:
+            document.surroundings_changed()
+            self.board.check_annotations(document.uri, delay=0)
+        self.say_project_problems()
+        self.refresh_lenses()
+
+    def say_project_problems(self) -> None:
+        """What is wrong in the projects' files, each thing once."""
+        for root in self.roots():
+            for problem in self.projects.at(root).problems:
+                if problem not in self.said_problems:
+                    self.said_problems.add(problem)
+                    self.show(problem, types.MessageType.Warning)
 
     ghosts: Ghosts
     board: Board

@@ -13,6 +13,7 @@ from pathlib import Path
 from dice_engine.arguments import Arguments, whole
 from dice_engine.source.hole import Hole
 from dice_engine.source.holes import UnsupportedFile, find_holes, hole_at
+from dice_engine.source.project import project_around
 from lsprotocol.types import Position
 from rich.console import Console
 
@@ -103,7 +104,7 @@ def choose(text: str, path: str, line: int | None, column: int | None) -> Hole:
     Raises Refused with what to do.
     """
     try:
-        holes = find_holes(text, path)
+        holes = find_holes(text, str(Path(path).absolute()), project_around(path))
     except UnsupportedFile as error:
         raise Refused(f"{path}: {error}") from error
     if not holes:
@@ -131,7 +132,8 @@ def choose(text: str, path: str, line: int | None, column: int | None) -> Hole:
 
 
 def _mention_others(screen: Console, text: str, path: str, chosen: Hole) -> None:
-    others = [hole for hole in find_holes(text, path) if hole.editable and hole != chosen]
+    holes = find_holes(text, str(Path(path).absolute()), project_around(path))
+    others = [hole for hole in holes if hole.editable and hole != chosen]
     if others:
         lines = [f"{hole.name} ({path}:{line_of(text, hole)})" for hole in others]
         screen.print(f"rewriting `{chosen.name}`; also here: {', '.join(lines)}", style="dim")
@@ -141,8 +143,11 @@ async def _run(options: argparse.Namespace, path: Path, text: str, hole: Hole, s
     """Raises Refused when the engine is no help."""
     # The engine runs elsewhere: a relative path would mean another folder there.
     checkpoint = str(Path(options.checkpoint).expanduser().resolve()) if options.checkpoint else None
-    request = Request(str(path), text, hole, options.n, options.device, checkpoint)
-    identity = next(name for name, item in identify(find_holes(text, str(path))) if item == hole)
+    project = project_around(str(path))
+    whole = str(path.absolute())
+    build = project.build_of(whole)
+    request = Request(whole, text, hole, options.n, options.device, checkpoint, build)
+    identity = next(name for name, item in identify(find_holes(text, whole, project)) if item == hole)
     record = Record(identity, context_digest(text, hole), plan=hole.plan, checkpoint=checkpoint)
     try:
         client = await connect()

@@ -82,13 +82,14 @@ def register(server: DiceServer) -> None:
             ls.store.forget(file.uri)
 
     @server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)
-    def folders_changed(ls: DiceServer, params: types.DidChangeWorkspaceFoldersParams) -> None:
+    async def folders_changed(ls: DiceServer, params: types.DidChangeWorkspaceFoldersParams) -> None:
         """What was asked for in a folder that is no longer open is given up."""
         gone = [Path(path) for folder in params.event.removed if (path := to_fs_path(folder.uri))]
         for document in ls.documents:
             path = file_of(document.uri)
             if path is not None and any(path.is_relative_to(folder) for folder in gone):
                 ls.jobs.cancel_document(document.uri, "its folder was closed")
+        await ls.watch.follow(ls.roots())
 
 
 def _gone(ls: DiceServer, uri: str) -> None:

@@ -24,12 +24,15 @@ def register(server: DiceServer) -> None:
     @server.feature(types.INITIALIZED)
     async def initialized(ls: DiceServer, _params: types.InitializedParams) -> None:
         await configuration.when_ready(ls)
+        await ls.watch.follow(ls.roots())
+        ls.say_project_problems()
 
     @server.feature(types.SHUTDOWN)
     async def shutdown(ls: DiceServer, _params: None) -> None:
         await ls.jobs.stop()
         await ls.engine.close()
         ls.compiler.close()
+        ls.watch.close()
 
     @server.feature(types.WINDOW_WORK_DONE_PROGRESS_CANCEL)
     def cancel_progress(ls: DiceServer, params: types.WorkDoneProgressCancelParams) -> None:

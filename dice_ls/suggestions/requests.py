@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dice_engine.prompts import core_request
 from dice_engine.source import pytorch
 from dice_engine.source.hole import Hole
 from dice_engine.source.holes import apply, decode
+from dice_engine.source.project import Build
 from dice_engine.wire import Device, GenerateRequest, VerifyRequest
 
 _MODULE_CLASS = re.compile(r"^class\s+(\w+)\s*\(", re.MULTILINE)
@@ -30,6 +31,8 @@ class Request:
     candidates: int = 8
     device: Device = "auto"
     checkpoint: str | None = None
+    build: Build = field(default_factory=Build)
+    """What the project compiles the file with."""
     seed: int = 0
 
     @property
@@ -75,6 +78,11 @@ class Request:
             decoded = decode(self.hole)
             original = decoded.prefix + decoded.core + decoded.suffix
             request = replace(request, original=original, candidate=decoded.prefix + core + decoded.suffix)
+        else:
+            original = self.build.expanded(request.original, self.path)
+            request = replace(
+                request, original=original, candidate=self.build.expanded(request.candidate, self.path)
+            )
         return replace(request, kernel=self.hole.name)
 
     def check(self) -> None:

@@ -11,6 +11,7 @@ from dice_engine.arguments import Arguments
 from dice_engine.source.hole import Hole
 from dice_engine.source.holes import UnsupportedFile, find_holes
 from dice_engine.source.lines import LineMap
+from dice_engine.source.project import project_around
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     path: Path = options.file
     try:
         text = path.read_bytes().decode("utf-8")
-        holes = find_holes(text, str(path))
+        holes = find_holes(text, str(path.absolute()), project_around(str(path)))
     except UnicodeDecodeError as error:
         return _fail(f"{path}: not UTF-8 (byte {error.start}): save it as UTF-8")
     except OSError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import PurePath
 
 from dice_engine.source import load_inline, pytorch
@@ -19,6 +20,8 @@ from dice_engine.source.hole import DecodedHole, Hole, HoleKind
 from dice_engine.source.lines import LineMap, dominant_newline, to_bytes, to_text
 from dice_engine.source.plan import Plan
 from dice_engine.source.plans import kernel_plan
+from dice_engine.source.project import FILE as PROJECT_FILE
+from dice_engine.source.project import Project
 from dice_engine.source.python_string import StringLiteral, check_content, decode_content, encode_content
 
 CUDA_SUFFIXES = frozenset({".cu", ".cuh"})
@@ -32,13 +35,15 @@ class UnsupportedFile(ValueError):
     """The file is neither CUDA nor Python."""
 
 
-def find_holes(text: str, path: str) -> list[Hole]:
+def find_holes(text: str, path: str, project: Project | None = None) -> list[Hole]:
     """All holes of a document, in order, those that cannot be edited included (with their reason).
+
+    ``project`` may annotate what has no annotation of its own.
 
     Raises:
         UnsupportedFile: by the suffix of ``path``.
     """
-    return _Document(text, path).holes()
+    return _Document(text, path, project).holes()
 
 
 def find_annotation_errors(text: str, path: str) -> list[AnnotationError]:
@@ -103,11 +108,29 @@ def _around_core(hole: Hole) -> tuple[str, str]:
     return before, after
 
 
+def _with_words(text: str, kernel: KernelSpan, words: str) -> Plan:
+    """The plan of a kernel as if the project's words stood above it."""
+    data = to_bytes(text)
+    told = to_text(data[: kernel.start]) + f"/* @dice {words} */ " + to_text(data[kernel.start :])
+    return _told_by_project(kernel_plan(told, kernel.name))
+
+
+def _told_by_project(plan: Plan) -> Plan:
+    origin = {
+        part: PROJECT_FILE if said.startswith("annotation") else said for part, said in plan.origin.items()
+    }
+    reason = plan.reason
+    if reason is not None and reason.startswith("annotation:"):
+        reason = f"{PROJECT_FILE}: " + re.sub(r"^annotation: (?:line \d+, column \d+: )?", "", reason)
+    return replace(plan, origin=origin, reason=reason)
+
+
 class _Document:
     """One document while its holes are being found."""
 
-    def __init__(self, text: str, path: str) -> None:
+    def __init__(self, text: str, path: str, project: Project | None = None) -> None:
         self.text = text
+        self.path, self.project = path, project
         self.data = to_bytes(text)
         self.lines = LineMap(text)
         self.suffix = PurePath(path).suffix.lower()
@@ -189,12 +212,16 @@ class _Document:
             return Plan.none(
                 f"{len(twins)} kernels are named {kernel.name} {where}: which one runs is not known"
             )
-        if not any(b"@dice" in self.data[start:end] for start, end in comments):
-            return plan(kernel.name)
         text = self.text if literal is None else literal.value
+        if not any(b"@dice" in self.data[start:end] for start, end in comments):
+            words = self._words_of_project("kernel", kernel.name)
+            return plan(kernel.name) if words is None else _with_words(text, kernel, words)
         chosen = kernel_plan(text, kernel.name)
         self._check_annotation(kernel, comments, chosen)
         return chosen
+
+    def _words_of_project(self, kind: str, name: str) -> str | None:
+        return self.project.annotation(kind, name, self.path) if self.project is not None else None
 
     def _check_annotation(self, kernel: KernelSpan, comments: list[tuple[int, int]], plan: Plan) -> None:
         """Keep the faults of an annotation; ``plan`` is what came of it."""
@@ -250,14 +277,20 @@ class _Document:
         for module in classes:
             self.comments.update(module.comments)
             lines = [line for span in module.comments for line in self._dice_lines(*span)]
+            words = self._words_of_project("module", module.name) if not lines else None
+            if words is not None:
+                lines = [DiceLine(words, 0, 0)]
             if module.uses_inline or not (lines or has_inputs):
                 continue
             if lines:
                 try:
                     plan = parse_annotation(lines, "module").module_plan(module.inputs)
                 except AnnotationErrors as error:
-                    self.errors += error.errors
-                    plan = Plan.none(f"the annotation has a fault: {error.errors[0]}")
+                    self.errors += error.errors if words is None else []
+                    where = "the annotation" if words is None else f"the annotation in {PROJECT_FILE}"
+                    plan = Plan.none(f"{where} has a fault: {error.errors[0].message}")
+                if words is not None:
+                    plan = _told_by_project(plan)
             elif module.used_by is not None or (named_model and module.name != "Model"):
                 owner = "Model" if named_model else module.used_by
                 plan = Plan.none(f"get_inputs() makes the inputs of {owner}, not of {module.name}")

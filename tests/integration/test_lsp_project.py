@@ -1,0 +1,70 @@
+"""What a project says in dice.toml and compile_commands.json, and that it may change while the server runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import Workplace
+from test_lsp import FAST, VERIFIED
+from test_lsp_diagnostics import save, shown, words
+
+pytestmark = pytest.mark.asyncio
+
+KERNEL = """#include "width.cuh"
+__global__ void blend(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = WIDTH * x[i] + STEP;
+}
+"""
+TOML = """[kernel.blend]
+grid = "(n+255)/256"
+block = "256"
+in = "x[n]"
+out = "y[n]"
+sizes = "n=1000; n=31"
+
+[build]
+include = ["include"]
+define = ["STEP=2"]
+"""
+
+
+def project(root: Path) -> None:
+    (root / "include").mkdir()
+    (root / "include" / "width.cuh").write_text("#define WIDTH 4\n", encoding="utf-8")
+
+
+async def test_dice_toml_is_honoured_and_followed(workplace: Workplace) -> None:
+    project(workplace.workspace)
+    await workplace.start_engine(cores=[FAST], verdicts={FAST: VERIFIED})
+    client = await workplace.client()
+    uri = client.open(workplace.workspace / "a.cu", KERNEL, "cuda")
+    assert await client.lenses(uri) == ["DICE: no plan, add @dice"]
+    save(client, uri)
+    await client.wait(lambda: shown(client, uri))
+    assert "width.cuh" in (shown(client, uri) or [])[0]["message"]
+    (workplace.workspace / "dice.toml").write_text(TOML, encoding="utf-8")
+    await client.wait(lambda: any(method == "workspace/codeLens/refresh" for method, _ in client.requests))
+    assert await client.lenses(uri) == ["DICE: find faster"]
+    save(client, uri)
+    await client.wait(lambda: shown(client, uri) == [])
+    await client.command((await client.actions(uri, KERNEL.index("WIDTH *")))[0]["command"])
+    await client.wait(lambda: client.messages())
+    request = next(one for one in workplace.requests() if one["type"] == "verify")
+    assert request["original"].startswith("#define STEP 2\n#define WIDTH 4\n")
+    (workplace.workspace / "dice.toml").write_text("[kernl]\n" + TOML, encoding="utf-8")
+    await client.wait(lambda: len(client.messages()) == 2)
+    assert "unknown table [kernl]" in client.messages()[1]
+
+
+async def test_compile_commands_are_honoured(workplace: Workplace) -> None:
+    project(workplace.workspace)
+    entry = {"directory": str(workplace.workspace), "file": "a.cu", "command": "nvcc -Iinclude -c a.cu"}
+    (workplace.workspace / "compile_commands.json").write_text(json.dumps([entry]), encoding="utf-8")
+    client = await workplace.client()
+    uri = client.open(workplace.workspace / "a.cu", KERNEL, "cuda")
+    save(client, uri)
+    await client.wait(lambda: shown(client, uri))
+    assert words(client, uri) == ["STEP"], "the header was found, the definition is missing"
