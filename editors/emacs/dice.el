@@ -626,6 +626,15 @@ It is nil when ITEM does not begin with what stands before point."
   (let ((evidence (dice--request "dice.showEvidence")))
     (dice--show-text "*dice evidence*" #'dice-evidence-mode (plist-get evidence :markdown))))
 
+;; As a code action, too, the evidence is shown in a buffer of ours.
+(cl-defmethod eglot-execute-command ((server dice-server) (_command (eql dice.showEvidence)) arguments)
+  "Show the evidence that ARGUMENTS name."
+  (let* ((place (cl-loop for (key value) on (elt arguments 0) by #'cddr
+                         unless (eq key :show) append (list key value)))
+         (params (list :command "dice.showEvidence" :arguments (vector place)))
+         (evidence (jsonrpc-request server :workspace/executeCommand params)))
+    (dice--show-text "*dice evidence*" #'dice-evidence-mode (plist-get evidence :markdown))))
+
 (defvar-local dice--trace nil "The trace and the pass that is shown.")
 
 (defvar dice-trace-mode-map

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -261,7 +262,7 @@ def test_nothing_runs_in_an_untrusted_workspace(editor: Callable[..., Editor], p
     one.shows("Do you trust this code?")
     one.screen.keys("-l", "Do not trust")
     one.screen.keys("Enter")
-    one.shows("is not trusted")
+    one.shows("is not compiled or run")
     assert not place.requests("generate") and not place.requests("verify")
 
 
@@ -344,3 +345,14 @@ def test_evidence(editor: Callable[..., Editor]) -> None:
     one.shows("*dice evidence*", "axpb")
     one.eval('(select-window (get-buffer-window "*dice evidence*"))')
     assert "2.31x" in one.text() and "mismatch" in one.text()
+
+
+def test_trace(editor: Callable[..., Editor]) -> None:
+    one = editor()
+    searched(one)
+    one.command("dice-trace")
+    one.shows("pass ", "left and right move", "fmaf(alpha, lhs[k], rhs[k]);")
+    shown, passes = re.findall(r"pass (\d+) of (\d+)", one.screen.text())[0]
+    assert shown == passes
+    one.eval('(with-current-buffer "*dice trace*" (dice-trace-back))')
+    one.shows(f"pass {int(passes) - 1} of {passes}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -326,3 +327,28 @@ def test_typing_shortens_or_hides_ghost_text(editor: Callable[..., Editor]) -> N
     one.nvim.keys("x")
     one.until("require('dice.ghost').text() == nil")
     assert one.nvim.lines()[5].endswith("dst[k] = alx")
+
+
+def test_evidence_and_trace_in_windows(editor: Callable[..., Editor]) -> None:
+    one = editor()
+    searched(one)
+    one.nvim.keys(":Dice showEvidence<CR>")
+    one.shows("DICE: evidence for axpb", "mismatch", "2.31x")
+    one.nvim.keys("q")
+    one.until("vim.api.nvim_win_get_config(0).relative == ''")
+    one.nvim.lua(
+        "vim.lsp.buf.code_action({ apply = true, filter = function(one) return one.title:find('evidence') end })"
+    )
+    one.shows("DICE: evidence for axpb")
+    one.nvim.keys("q")
+    one.until("vim.api.nvim_win_get_config(0).relative == '' and #vim.api.nvim_list_wins() == 1")
+    one.nvim.keys(":Dice showTrace<CR>")
+    one.shows("DICE: candidate 1, pass ")
+    shown, passes = re.findall(r"pass (\d+) of (\d+)", one.screen.text())[0]
+    assert shown == passes and "fmaf(alpha, lhs[k], rhs[k]);" in one.screen.text()
+    one.nvim.keys("h")
+    one.shows(f"pass {int(passes) - 1} of {passes}")
+    one.nvim.keys("0")
+    one.shows(f"pass 0 of {passes}")
+    one.nvim.keys("q")
+    one.until("vim.api.nvim_win_get_config(0).relative == ''")

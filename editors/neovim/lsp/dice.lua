@@ -20,6 +20,17 @@ return {
       return vim.NIL
     end,
   },
+  -- As a code action, too, the evidence is shown in a window of ours.
+  commands = {
+    ['dice.showEvidence'] = function(command, context)
+      local place = vim.tbl_extend('force', command.arguments[1], { show = vim.NIL })
+      local params = { command = command.command, arguments = { place } }
+      local client = assert(vim.lsp.get_client_by_id(context.client_id))
+      client:request('workspace/executeCommand', params, function(_, evidence)
+        require('dice.evidence').show(evidence)
+      end)
+    end,
+  },
   on_attach = function(client, buffer)
     require('dice.attach').attach(client, buffer)
   end,

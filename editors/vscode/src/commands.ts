@@ -45,7 +45,8 @@ async function execute(session: Session, evidence: EvidencePanel, command: Comma
     void vscode.window.showWarningMessage(`DICE: this dice-ls is too old for "${command.title}"; "DICE: Install the server" updates it.`);
     return undefined;
   }
-  const given = args.length && isPlace(args[0]) ? args.slice(0, 1) : place(session, command);
+  // Without `show`, which asks the server to open a document: what there is to show is shown here.
+  const given = isPlace(args[0]) ? [{ ...args[0], show: undefined }] : place(session, command);
   if (!given) {
     void vscode.window.showInformationMessage('DICE: put the cursor into a kernel or a PyTorch module first.');
     return undefined;
@@ -64,8 +65,8 @@ async function execute(session: Session, evidence: EvidencePanel, command: Comma
 }
 
 /** Menus give a URI object or an event; only what names a hole, a place, a path or a document is an argument. */
-function isPlace(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && ('hole' in value || 'position' in value || 'path' in value && !('scheme' in value) || 'range' in value);
+function isPlace(value: unknown): value is object {
+  return typeof value === 'object' && value !== null && !('scheme' in value) && ['hole', 'position', 'range', 'path'].some((key) => key in value);
 }
 
 function place(session: Session, command: Command): unknown[] | undefined {
