@@ -202,3 +202,13 @@ def test_frames_without_the_nonce_are_refused() -> None:
     theirs.close()
     with pytest.raises(Closed):
         judge.receive(1.0)
+
+
+@needs_compiler
+def test_an_endless_import_does_not_get_the_time_of_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dice_engine.verify.judge.module._LOADING_SECONDS", 1.0)
+    with VerifySession("cpu", timeout=2.0, build_timeout=100.0) as session:
+        begun = time.monotonic()
+        found = session.verify_module(REFERENCE, "while True:\n    pass\n")
+        assert found.verdict == "timeout", found
+        assert time.monotonic() - begun < 30

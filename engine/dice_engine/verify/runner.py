@@ -11,6 +11,7 @@ import torch
 
 from dice_engine.source.host_values import HostError, Unsupported
 from dice_engine.verify.build.interface import BuildError, InfraError, LaunchError
+from dice_engine.verify.build.process import Builds
 from dice_engine.verify.build.symbols import UnsafeCode
 from dice_engine.verify.extension import NeedsHost, Toolchain
 from dice_engine.verify.gpu import GpuClock, copy_rate
@@ -27,6 +28,7 @@ from dice_engine.verify.values import bits
 def serve(sock: socket.socket, nonce: bytes, folder: Path, cuda: bool) -> int:
     """Answer requests until the judge closes the connection. Returns the exit status."""
     channel = Channel(sock, nonce)
+    Builds.listener = lambda running: channel.send({"building": running})
     runner = Runner(torch.device("cuda", 0) if cuda else torch.device("cpu"), folder)
     while True:
         try:

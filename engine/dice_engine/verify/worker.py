@@ -73,19 +73,20 @@ class Worker:
             self._zygote.kill(self._child)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def ask(self, request: str, timeout: float, **fields: Any) -> Any:
-        """One request and its answer. Raises Failed when there is none in ``timeout`` seconds, or an error."""
+    def ask(self, request: str, timeout: float, *, building: float = 0.0, **fields: Any) -> Any:
+        """One request and its answer. Raises Failed when there is none in time, or an error.
+
+        ``timeout`` seconds are for the program; ``building`` more for its compilers, and only while they run.
+        """
         if self.dead:
             raise Failed("infra_error", "the process that ran this program has ended")
-        until = time.monotonic() + timeout
+        doing = request.replace("_", " ")
         try:
             self._channel.send({"op": request, **fields}, timeout)
-            reply = self._channel.receive(max(0.1, until - time.monotonic()))
-        except Deadline:
+            reply = self._reply(timeout, building)
+        except Deadline as deadline:
             self.close()
-            raise Failed(
-                "timeout", f"no result after {timeout:.0f} s ({request.replace('_', ' ')})"
-            ) from None
+            raise Failed("timeout", f"no result after {deadline} ({doing})") from None
         except (Closed, ProtocolError) as error:
             raise self._obituary(error) from None
         except TypeError as error:
@@ -98,15 +99,32 @@ class Worker:
         verdict, rule = _KINDS.get(str(error.get("kind")), ("crash", None))
         raise Failed(verdict, str(error.get("message", "")), rule, str(error.get("log", "")))
 
+    def _reply(self, running: float, building: float) -> Any:
+        """The answer; messages before it say that compilers start or end. Raises Deadline with the seconds spent."""
+        left, limit, compiles = {False: running, True: building}, {False: running, True: building}, False
+        while True:
+            begun = time.monotonic()
+            try:
+                if left[compiles] <= 0:
+                    raise Deadline
+                reply = self._channel.receive(max(0.1, left[compiles]))
+            except Deadline:
+                what = " of building" if compiles else ""
+                raise Deadline(f"{limit[compiles]:.0f} s{what}") from None
+            if not (isinstance(reply, dict) and set(reply) == {"building"}):
+                return reply
+            left[compiles] -= time.monotonic() - begun
+            compiles = bool(reply["building"]) and building > 0
+
     def run_module(self, timeout: float, build_timeout: float, **fields: Any) -> Any:
         """A ``run_module`` request. Host code that must be compiled for it gets the time of a build, not of a run."""
         try:
-            return self.ask("run_module", timeout, **fields)
+            return self.ask("run_module", timeout, building=build_timeout, **fields)
         except Failed as failure:
             if failure.rule != NEEDS_COMPILER:
                 raise
             self.ask("compile_hosts", build_timeout, reason=failure.reason)
-        return self.ask("run_module", timeout, **fields)
+        return self.ask("run_module", timeout, building=build_timeout, **fields)
 
     def _obituary(self, error: Exception) -> Failed:
         ended = self._zygote.wait(self._child, 2.0)

@@ -19,6 +19,7 @@ from dice_engine.verify.build.device_source import DeviceSource
 from dice_engine.verify.build.interface import BuildError, Dim3, InfraError, LaunchError, NeedsToolkit
 from dice_engine.verify.build.launch_args import pack
 from dice_engine.verify.build.nvrtc_library import cccl_cstdint, include_paths, nvrtc
+from dice_engine.verify.build.process import Builds
 
 Instance = tuple[str, tuple[str, ...]]
 """A kernel and its template arguments: ``("row_peak", ("float", "4"))``."""
@@ -169,7 +170,8 @@ def _run(source: DeviceSource, options: list[str], names: list[str]) -> _Compile
     try:
         for name in names:
             _done(api.nvrtcAddNameExpression(program, name.encode()), f"name {name}")
-        (status,) = api.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
+        with Builds.one():
+            (status,) = api.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
         log = _text(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program).decode(errors="replace")
         if int(status) == int(api.nvrtcResult.NVRTC_ERROR_COMPILATION):
             return _Compiled(None, log)

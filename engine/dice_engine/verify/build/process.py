@@ -6,10 +6,36 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from dice_engine.verify.build.interface import BuildError, InfraError
+
+
+class Builds:
+    """Tells one listener when this process starts to compile and when it has done: builds have a time of their own."""
+
+    listener: Callable[[bool], None] | None = None
+    _lock = threading.Lock()
+    _running = 0
+
+    @classmethod
+    @contextlib.contextmanager
+    def one(cls) -> Iterator[None]:
+        """Around a build; builds may overlap and nest."""
+        cls._count(1)
+        try:
+            yield
+        finally:
+            cls._count(-1)
+
+    @classmethod
+    def _count(cls, change: int) -> None:
+        with cls._lock:
+            before, cls._running = cls._running, cls._running + change
+            if cls.listener is not None and bool(before) != bool(cls._running):
+                cls.listener(bool(cls._running))
 
 
 def run_compiler(command: Sequence[str | Path], folder: Path, timeout: float, what: str) -> tuple[int, str]:
@@ -32,7 +58,8 @@ def run_compiler(command: Sequence[str | Path], folder: Path, timeout: float, wh
     except OSError as error:
         raise InfraError(f"{command[0]} does not start: {error.strerror}") from None
     try:
-        output, _ = process.communicate(timeout=timeout)
+        with Builds.one():
+            output, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         raise BuildError(f"{what} did not finish in {timeout:.0f} s") from None
     finally:

@@ -186,7 +186,9 @@ class KernelTrial:
 
     def _judge(self, case: KernelCase, order: str, rule: str | None) -> None:
         options = {**vars(RunOptions()), "order": order}
-        result = self.worker.ask("run_kernel", self.timeout, case=case.message, options=options)
+        result = self.worker.ask(
+            "run_kernel", self.timeout, building=self.build_timeout, case=case.message, options=options
+        )
         self.seconds = result["seconds"]
         where = _words(case)
         if not result["launches"]:

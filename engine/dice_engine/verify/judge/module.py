@@ -17,6 +17,8 @@ from dice_engine.verify.worker import NEEDS_HOST, Failed, Worker
 
 # Operators so common around kernels that keeping them says nothing about who does the work.
 _MANY = 16
+_LOADING_SECONDS = 10.0
+"""More than a run gets: to import what it imports and to open the GPU."""
 _WATCHED_SECONDS = 0.5
 _CALLS, _CALLS_SECONDS = 64, 0.5
 _LIGHT = frozenset(
@@ -66,7 +68,8 @@ class ModuleTrial:
         self.build_timeout = build_timeout
         build = self.worker.ask(
             "load_module",
-            build_timeout,
+            self.timeout + _LOADING_SECONDS,
+            building=build_timeout,
             text=text,
             role="candidate",
             class_name=class_name,
@@ -81,7 +84,11 @@ class ModuleTrial:
         """Make the candidate's module with the reference's arguments and weights."""
         self.reference = reference
         made = self.worker.ask(
-            "construct", build_timeout, init_inputs=self.reference.init_inputs, seed=WEIGHT_SEED
+            "construct",
+            self.timeout + _LOADING_SECONDS,
+            building=build_timeout,
+            init_inputs=self.reference.init_inputs,
+            seed=WEIGHT_SEED,
         )
         self._note_build(made["build"])
         self._conduct()
