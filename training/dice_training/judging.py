@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dice_engine.verify.verdict import CORRECT, Verdict
 
-from dice_training.cuke.verify import Row, same_outputs, verify_row
+from dice_training.cuke.verify import Row, same_outputs, use_gpu, verify_row
 
 if TYPE_CHECKING:
     from dice_engine.verify.session import Baseline, DeviceName
@@ -104,20 +104,24 @@ class JudgePool:
             "timeout": timeout,
             "build_timeout": build_timeout,
         }
+        self._closing = False
         self._idle: queue.Queue[_Child] = queue.Queue()
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="judge")
-        self._children = [_Child(self._options) for _ in range(workers)]
-        for child in self._children:
+        self._children = {number: _Child(number, self._options) for number in range(workers)}
+        for child in self._children.values():
             self._idle.put(child)
 
     def __enter__(self) -> JudgePool:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._closing = True
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for child in self._children:
+        for child in self._children.values():
+            child.ask_to_end()
+        self._threads.shutdown()  # their questions have no answer any more
+        for child in self._children.values():
             child.end()
-        self._threads.shutdown()
 
     def submit(self, case: Case) -> Pending:
         """Have a case judged (not timed) while the caller does something else."""
@@ -164,25 +168,30 @@ class JudgePool:
             for core in cores:
                 answer = child.ask(_Question(row, core, measure, self.plain), self.deadline)
                 if answer is None:
-                    self._children.remove(child)
-                    child.end()
                     answer = Judgement(Verdict("infra_error", reason="a verify worker died or got stuck"))
-                    child = _Child(self._options)
-                    self._children.append(child)
+                    child = self._replaced(child)
                 judged.append(answer)
             return judged
         finally:
             self._idle.put(child)
 
+    def _replaced(self, child: _Child) -> _Child:
+        if self._closing:
+            return child
+        child.end()
+        self._children[child.number] = _Child(child.number, self._options)
+        return self._children[child.number]
+
 
 class _Child:
     """One worker process and our end of its pipe."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, number: int, options: dict[str, Any]) -> None:
+        self.number = number
         # Forks of a process whose torch has threads hang, so workers start anew.
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, options), daemon=False)
+        self._process = context.Process(target=_work, args=(theirs, number, options), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -194,9 +203,12 @@ class _Child:
         except (EOFError, OSError):
             return None
 
-    def end(self) -> None:
-        """SIGTERM first, so that the session can end its own children."""
+    def ask_to_end(self) -> None:
+        """SIGTERM, so that the session can end its own children."""
         self._process.terminate()
+
+    def end(self) -> None:
+        self.ask_to_end()
         self._process.join(_END_SECONDS)
         if self._process.is_alive():
             self._process.kill()
@@ -204,13 +216,15 @@ class _Child:
         self._pipe.close()
 
 
-def _work(pipe: Connection, options: dict[str, Any]) -> None:
+def _work(pipe: Connection, number: int, options: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops us
-    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(SystemExit(0)))
+    signal.signal(signal.SIGTERM, _end)
     import torch
     from dice_engine.verify.session import VerifySession
 
     torch.set_num_threads(options["threads"])
+    if options["device"] != "cpu":
+        use_gpu(number)
     with (
         contextlib.suppress(EOFError, BrokenPipeError),
         VerifySession(**options, isolation="warm", trusted_reference=True) as session,
@@ -218,6 +232,10 @@ def _work(pipe: Connection, options: dict[str, Any]) -> None:
         while True:
             question: _Question = pipe.recv()
             pipe.send(_answer(session, question))
+
+
+def _end(*_: object) -> None:
+    raise SystemExit(0)  # through the session's exit, which ends its own children
 
 
 def _answer(session: Any, question: _Question) -> Judgement:

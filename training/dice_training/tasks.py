@@ -41,10 +41,13 @@ def read_kernelbench(folder: Path, level: int) -> list[Row]:
     files = sorted(place.glob("*.py"), key=lambda file: (_number(file.name), file.name))
     if not files:
         raise DataError(f"{place}: no tasks (*.py) there")
-    try:
-        return [task_row(file.stem, file.read_text(encoding="utf-8")) for file in files]
-    except (ValueError, OSError) as error:
-        raise DataError(f"{place}: {error}") from error
+    rows = []
+    for file in files:
+        try:
+            rows.append(task_row(file.stem, file.read_text(encoding="utf-8")))
+        except (ValueError, OSError) as error:
+            raise DataError(f"{file}: {error}") from error
+    return rows
 
 
 def task_row(name: str, text: str) -> Row:

@@ -20,9 +20,9 @@ from dice_training.cuke.generate import KIND_SHARE, sample
 from dice_training.cuke.stats import print_stats
 from dice_training.cuke.verify import is_correct, verified
 from dice_training.judging import cores
+from dice_training.progress import Progress
 
 _CHUNK = 500
-_REPORT_SECONDS = 10.0
 _HOPELESS = 20
 """Rows that fail for the machine's fault before the first good one: then something is wrong with it."""
 
@@ -103,7 +103,7 @@ def build(args: argparse.Namespace) -> int:
         rows = verified(make, indices, args.verify, args.workers, stop)
     else:
         rows = _written(make, indices, args.workers, stop)
-    progress, duplicates = _Progress(len(indices)), Duplicates(near=1.0)
+    duplicates = Duplicates(near=1.0)
     try:
         contamination = Contamination(args.against)
         for row in read_rows(part) if start != args.start else ():
@@ -111,7 +111,9 @@ def build(args: argparse.Namespace) -> int:
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    with part.open("a" if start != args.start else "w", encoding="utf-8") as file:
+    mode = "a" if start != args.start else "w"
+    with part.open(mode, encoding="utf-8") as file, Progress("rows", len(indices)) as progress:
+        tally = _Tally(progress)
         for row in rows:
             dropped = "an evaluation task" if row in contamination else None
             if args.verify and not is_correct(row):
@@ -121,49 +123,42 @@ def build(args: argparse.Namespace) -> int:
             if dropped is None:
                 row |= {"provenance": {"source": "teacher", "seed": args.seed}, "licence": "Apache-2.0"}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            progress.count(row, dropped)
-            if progress.hopeless:
+            tally.count(row, dropped)
+            if tally.hopeless:
                 print("error: no row can be verified on this machine; see the reasons above", file=sys.stderr)
                 return 1
     whole = progress.done == len(indices)
     part.replace(out)
-    print(f"{progress.summary()} -> {out}")
+    print(f"{tally.summary()} -> {out}")
     if not whole:
         print(f"stopped before index {start + progress.done}; go on with the same options and --resume")
     return 0
 
 
-class _Progress:
-    def __init__(self, total: int) -> None:
-        self.total, self.done, self.kept = total, 0, 0
+class _Tally:
+    """What a build has kept and dropped so far."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.kept = progress, 0
         self.dropped: Counter[str] = Counter()
-        self.began = self.reported = time.monotonic()
+        self.began = time.monotonic()
 
     @property
     def hopeless(self) -> bool:
         return self.kept == 0 and self.dropped["infra_error"] >= _HOPELESS
 
     def count(self, row: dict[str, Any], dropped: str | None) -> None:
-        self.done += 1
         self.kept += dropped is None
         if dropped is not None:
             self.dropped[dropped] += 1
             reason = row["verdict"]["reason"][:300] if row.get("verdict") else ""
-            print(f"{row['id']} {row['kind']} {row['family']}: {dropped} {reason}", file=sys.stderr)
-        if time.monotonic() - self.reported > _REPORT_SECONDS:
-            self.reported = time.monotonic()
-            rate = self.done / (self.reported - self.began)
-            left = (self.total - self.done) / rate
-            share = 100 * self.kept / self.done
-            print(
-                f"{self.done}/{self.total} rows, {rate:.1f}/s, {share:.1f} % kept, {left:.0f} s left",
-                file=sys.stderr,
-            )
+            self.progress.note(f"{row['id']} {row['kind']} {row['family']}: {dropped} {reason}")
+        self.progress.advance(f"{self.kept / (self.progress.done + 1):.1%} kept")
 
     def summary(self) -> str:
         seconds = time.monotonic() - self.began
         losses = f"; dropped {dict(self.dropped)}" if self.dropped else ""
-        return f"{self.kept} samples in {seconds:.1f} s ({self.done / max(seconds, 1e-9):.0f}/s){losses}"
+        return f"{self.kept} samples in {seconds:.1f} s ({self.progress.done / max(seconds, 1e-9):.0f}/s){losses}"
 
 
 def bring(args: argparse.Namespace) -> int:

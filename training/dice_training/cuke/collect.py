@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from dice_training.cuke.importing import Unusable, rows_of, sources
 from dice_training.cuke.verify import Row, measurements
 from dice_training.data import DataError
 from dice_training.judging import Case, JudgePool
+from dice_training.progress import Progress
 
 if TYPE_CHECKING:
     from dice_engine.verify.session import DeviceName
@@ -113,7 +113,7 @@ def collect(
             waiting.append(row)
     if waiting:
         with JudgePool(device, workers) as pool:
-            for row, dropped in _judged(waiting, pool, wanted, report):
+            for row, dropped in _judged(waiting, pool, wanted):
                 # Only now: a wrong row must not stand for a right one that is like it.
                 again = dropped is None and not duplicates.add(row)
                 ledger.note(row, "a duplicate" if again else dropped)
@@ -133,23 +133,19 @@ def _rows(places: list[Path], licence: str, report: Report) -> Iterator[Row]:
             report(f"{name}: {error}")
 
 
-def _judged(
-    rows: list[Row], pool: JudgePool, wanted: Wanted, report: Report
-) -> Iterator[tuple[Row, str | None]]:
-    started, done = time.monotonic(), 0
-    for start in range(0, len(rows), CHUNK):
-        part = rows[start : start + CHUNK]
-        cases = [Case(row, [row["core"]]) for row in part]
-        for index, (judged,) in pool.judge(cases, measure=wanted.speedup > 0):
-            row, verdict = part[index], judged.verdict
-            row |= measurements(verdict)
-            dropped = wanted.why_not(row, verdict)
-            done += 1
-            rate = done / (time.monotonic() - started)
-            words = "kept" if dropped is None else f"dropped, {dropped} {verdict.reason[:200]}".rstrip()
-            left = (len(rows) - done) / rate
-            report(f"{done}/{len(rows)} {row['id']}: {words}  ({rate:.1f}/s, {left:.0f} s left)")
-            yield row, dropped
+def _judged(rows: list[Row], pool: JudgePool, wanted: Wanted) -> Iterator[tuple[Row, str | None]]:
+    with Progress("rows", len(rows)) as progress:
+        for start in range(0, len(rows), CHUNK):
+            part = rows[start : start + CHUNK]
+            cases = [Case(row, [row["core"]]) for row in part]
+            for index, (judged,) in pool.judge(cases, measure=wanted.speedup > 0):
+                row, verdict = part[index], judged.verdict
+                row |= measurements(verdict)
+                dropped = wanted.why_not(row, verdict)
+                if dropped is not None:
+                    progress.note(f"{row['id']}: {dropped} {verdict.reason[:200]}")
+                progress.advance()
+                yield row, dropped
 
 
 def _whole_lines(path: Path) -> list[dict[str, Any]]:

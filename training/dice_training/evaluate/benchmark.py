@@ -6,7 +6,6 @@ Results are kept task by task in ``results.jsonl``, so that a run that was stopp
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from dice_training.data import DataError, request_of
 from dice_training.evaluate.page import write_report
 from dice_training.evaluate.scores import Result, summarise
 from dice_training.judging import Case, JudgePool
+from dice_training.progress import Progress
 
 if TYPE_CHECKING:
     from dice_engine.verify.session import Baseline, DeviceName
@@ -60,7 +60,7 @@ def run(
     if known and missing:
         report(f"{len(rows) - len(missing)} of {len(rows)} tasks are done already")
     if missing:
-        for result in _evaluate(missing, protocol, checkpoint, device, workers, report, out):
+        for result in _evaluate(missing, protocol, checkpoint, device, workers, out):
             known[result.id] = result
     results = [known[row["id"]] for row in rows]
     summary = {"protocol": asdict(protocol), **summarise(results, protocol.n)}
@@ -100,17 +100,16 @@ def _evaluate(
     checkpoint: Path | None,
     device: DeviceName,
     workers: int,
-    report: Report,
     out: Path,
 ) -> Iterator[Result]:
     from dice_engine.engine import Engine
 
     baseline: Baseline = "eager" if protocol.baseline == "none" else protocol.baseline  # type: ignore[assignment]
-    started, done = time.monotonic(), 0
     # The workers start while the engine loads and decodes.
     with (
         JudgePool(device, workers, baseline=baseline, plain=True) as pool,
         (out / "results.jsonl").open("a", encoding="utf-8") as lines,
+        Progress("tasks", len(rows)) as progress,
     ):
         engine = Engine.load(checkpoint, device=device)
         for start in range(0, len(rows), CHUNK):
@@ -119,7 +118,7 @@ def _evaluate(
             n, seed, temperature = protocol.n, protocol.seed, protocol.temperature
             found = engine.candidates_many(asked, n, seed, temperature=temperature)
             cores = [[candidate.core for candidate in candidates] for candidates in found]
-            report(f"decoded {start + len(part)}/{len(rows)} tasks")
+            progress.note(f"decoded {start + len(part)}/{len(rows)} tasks")
             cases = [Case(row, mine) for row, mine in zip(part, cores, strict=True)]
             for index, judged in pool.judge(cases, measure=True):
                 verdicts = [judgement.verdict for judgement in judged]
@@ -129,9 +128,5 @@ def _evaluate(
                 entry["verdicts"] = [verdict.to_json() for verdict in verdicts]
                 lines.write(json.dumps(entry, ensure_ascii=False) + "\n")
                 lines.flush()
-                done += 1
-                if done % 10 == 0 or done == len(rows):
-                    rate = done / (time.monotonic() - started)
-                    left = (len(rows) - done) / rate
-                    report(f"judged {done}/{len(rows)} tasks, {rate:.2f}/s, {left:.0f} s left")
+                progress.advance()
                 yield Result(row["id"], verdicts, plain)

@@ -52,6 +52,11 @@ class Journal:
     def __init__(self, folder: Path, steps_done: int) -> None:
         self.folder = folder
         (folder / "rollouts").mkdir(parents=True, exist_ok=True)
+        for old in (folder / "rollouts").glob(
+            "*.jsonl"
+        ):  # of a run that is begun anew, or of a step that was lost
+            if int(old.stem) >= steps_done:
+                old.unlink()
         self._metrics = folder / "metrics.jsonl"
         self.entries: list[dict[str, Any]] = []
         if steps_done and self._metrics.is_file():
