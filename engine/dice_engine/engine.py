@@ -18,6 +18,7 @@ from dice_engine.decode.generation import decoder_of
 from dice_engine.decode.jobs import BlockEvent, DecodeRequest, Job, JobFailed
 from dice_engine.decode.strategies import DecodeOptions, StrategyName
 from dice_engine.loading import checkpoint_folder
+from dice_engine.model.config import CheckpointError
 from dice_engine.model.network import SdarModel
 from dice_engine.model.tokenizer import DiceTokenizer
 from dice_engine.prompts import CoreRequest, PromptError, build_prompt, parse_core
@@ -46,6 +47,10 @@ class BlockProgress:
     tokens: int
     finished: int
     n: int
+    new: list[int]
+    """The block's tokens."""
+    steps: list[int]
+    """For each of them, the step inside the block at which it was unmasked."""
 
 
 class Task:
@@ -71,20 +76,34 @@ class Engine:
     for all of them. :meth:`stream`, :meth:`candidates` and :meth:`candidates_many` do all of that for their caller.
     """
 
-    def __init__(self, model: SdarModel, tokenizer: DiceTokenizer, folder: Path) -> None:
+    def __init__(
+        self, model: SdarModel, tokenizer: DiceTokenizer, folder: Path, memory: int | None = None
+    ) -> None:
         self.model, self.tokenizer, self.folder = model, tokenizer, folder
         self.format = model.config.format
-        self._decoder = decoder_of(model)
+        self._decoder = decoder_of(model, memory=memory)
         self._tasks: dict[Job, Task] = {}
 
     @staticmethod
-    def load(path: str | Path | None = None, device: str = "auto", dtype: Any = None) -> Engine:
-        """Load a checkpoint folder with its tokenizer; arguments and errors as for :func:`dice_engine.load`."""
+    def load(
+        path: str | Path | None = None,
+        device: str = "auto",
+        dtype: Any = None,
+        gpu_memory: float | None = None,
+    ) -> Engine:
+        """Load a checkpoint folder with its tokenizer; arguments and errors as for :func:`dice_engine.load`.
+
+        ``gpu_memory``: the share of the GPU's memory that this process may use, weights included; None: what the
+        weights need and a moderate room for keys and values.
+        """
         folder = checkpoint_folder(path or dice_engine.NANO)
         model = dice_engine.load(folder, device, dtype)
+        memory = None
         if model.device.type == "cpu":
             bound_threads()
-        return Engine(model, DiceTokenizer.load(folder, model.config), folder)
+        elif gpu_memory is not None:
+            memory = _room_for_keys(model.device, gpu_memory, folder)
+        return Engine(model, DiceTokenizer.load(folder, model.config), folder, memory)
 
     @property
     def device_name(self) -> str:
@@ -176,9 +195,11 @@ class Engine:
         top_p: float = 1.0,
         stop: Sequence[str] = (),
         forced: str = "",
+        priority: int = 0,
     ) -> Task:
         """Queue ``n`` candidates. Candidate 0 is greedy, i > 0 is drawn at ``temperature`` with ``seed + i``.
-        A core ends before the first of the texts in ``stop``, and begins with the text ``forced``.
+        A core ends before the first of the texts in ``stop``, and begins with the text ``forced``. Requests of higher
+        ``priority`` go first.
 
         Events are a :class:`BlockProgress` for each block and a :class:`Candidate` for each that is done. Raises
         :class:`dice_engine.prompts.PromptError` for a request that does not fit the context.
@@ -204,7 +225,8 @@ class Engine:
             DecodeRequest(
                 *(prompt, options, seeds, temperatures, self.tokenizer.stop_ids),
                 forced=self.tokenizer.encode(forced),
-            )
+            ),
+            priority,
         )
         task = self._tasks[job] = Task(request, job, stop)
         return task
@@ -232,7 +254,10 @@ class Engine:
             self._decoder.stop(task.job, event.candidate)  # harmless where it has finished
             task.finished += 1
         task.events.append(
-            BlockProgress(event.candidate, len(reply.tokens), task.finished, len(task.job.replies))
+            BlockProgress(
+                *(event.candidate, len(reply.tokens), task.finished, len(task.job.replies)),
+                *(event.tokens, event.steps),
+            )
         )
         if core is not None:
             seconds = time.monotonic() - task.started
@@ -258,6 +283,19 @@ class Engine:
         if cut is None and not finished and core_end(kind, text, suffix) is None:
             return None
         return parse_core(kind, text[:cut], self.format, suffix)
+
+
+def _room_for_keys(device: torch.device, share: float, folder: Path) -> int:
+    """Bytes that keys and values may take, when ``share`` of a GPU is ours; passes need some room of their own."""
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(share, device)
+    room = int(share * total) - torch.cuda.memory_allocated(device)
+    if room < 0.1 * share * total:
+        raise CheckpointError(
+            f"{folder}: {share:.0%} of this GPU leaves {max(room, 0) / 1e9:.1f} GB beside the weights; allow more "
+            "with --gpu-memory, or take a smaller checkpoint"
+        )
+    return int(0.7 * room)
 
 
 def bound_threads() -> None:

@@ -425,3 +425,45 @@ def test_a_forced_beginning_is_what_the_model_sees_and_part_of_the_reply(forced:
         assert reply == [*begin, *rest] and steps == [0] * forced + rest_steps
     with pytest.raises(ValueError, match="leave nothing to decode"):
         model.generate(prompt, forced, forced=begin)
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_higher_priority_first_and_nothing_lost(static: bool) -> None:
+    model, requests = make_model(12), mixed_requests(make_model(12))
+    alone = [decode_together(model, [request])[0] for request in requests]
+    decoder = BatchDecoder(model, pages=64, static=static)
+    jobs = []
+    for number, request in enumerate(requests):  # each more urgent than the one before, while that one runs
+        jobs.append(decoder.submit(request, priority=number))
+        decoder.step()
+        decoder.step()
+    ended: list[int] = []
+    for event in run(decoder):
+        if not event.job.unfinished:
+            ended.append(event.job.priority)
+    assert [[(r.tokens, r.step_map, r.stopped) for r in job.replies] for job in jobs] == alone
+    if not static:
+        assert ended == sorted(ended, reverse=True)
+
+
+def test_out_of_memory_in_a_pass_ends_the_newest_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, requests = make_model(12), mixed_requests(make_model(12))[:3]
+    alone = [decode_together(model, [request])[0] for request in requests]
+    decoder = BatchDecoder(model, pages=64)
+    jobs = [decoder.submit(request) for request in requests]
+    decoder.step()
+    forward, left = model.model.forward, [1]
+
+    def exhausted(*arguments: Any) -> torch.Tensor:
+        if left and left.pop():
+            raise torch.OutOfMemoryError("no memory")
+        return forward(*arguments)
+
+    monkeypatch.setattr(model.model, "forward", exhausted)
+    failed = []
+    while not decoder.idle:
+        failed += [event for event in decoder.step() if isinstance(event, JobFailed)]
+    assert [event.job for event in failed] == [jobs[2]]
+    for job, expected in zip(jobs[:2], alone, strict=False):
+        assert [(r.tokens, r.step_map, r.stopped) for r in job.replies] == expected
+    assert decoder.pool.available == decoder.pool.count - 1

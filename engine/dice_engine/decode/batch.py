@@ -5,6 +5,7 @@ On a GPU the host reads the results of a pass while the next one runs, so neithe
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -39,9 +40,11 @@ class _Live:
     place: int
     pages: list[int]
     start: int
+    order: int
     left: int | None
     """Passes until its block is complete, where quotas alone decide; None: the device knows."""
     fresh: bool = False
+    paused: bool = False
     gone: bool = False
 
 
@@ -85,23 +88,28 @@ class BatchDecoder:
         self._pending: _Pending | None = None
         self._failed: list[JobFailed] = []
         self._weights = -1
+        self._orders = itertools.count()
 
     @property
     def idle(self) -> bool:
         return not (self._live or self._waiting or self._pending or self._failed)
 
-    def submit(self, request: DecodeRequest) -> Job:
-        """Queue a request. Raises ``ValueError`` for one that cannot be decoded here."""
+    def submit(self, request: DecodeRequest, priority: int = 0) -> Job:
+        """Queue a request; those of higher ``priority`` begin first, and have a slow device to themselves.
+
+        Raises ``ValueError`` for one that cannot be decoded here.
+        """
         request.check(self.model.config)
         if self.idle:
             self._forget_old_weights()
-        job = Job(request, self.size)
+        job = Job(request, self.size, priority)
         needed = self.pool.pages_of(job.start) + self._own_pages(job)
         if needed >= self.pool.count:
             raise ValueError(
                 f"{job.limit} tokens need {needed} pages of keys and values, there are {self.pool.count - 1}"
             )
-        self._waiting.append(job)
+        place = next((i for i, other in enumerate(self._waiting) if other.priority < priority), None)
+        self._waiting.insert(len(self._waiting) if place is None else place, job)
         return job
 
     def stop(self, job: Job, candidate: int) -> None:
@@ -120,7 +128,14 @@ class BatchDecoder:
     def step(self) -> list[Event]:
         """Prefill what is waiting, run one pass, and tell what is known of the passes so far."""
         self._admit()
-        launched = self._launch() if self._live else None
+        self._pause()
+        launched = None
+        while self._live and launched is None:
+            try:
+                launched = self._launch()
+            except torch.OutOfMemoryError as error:
+                # The one that joined last gives way, so that the others can go on.
+                self._fail(max(self._live, key=lambda row: row.order).job, error)
         done, self._pending = (self._pending, launched) if self._static else (launched, None)
         events: list[Event] = [*self._failed]
         self._failed = []
@@ -157,7 +172,7 @@ class BatchDecoder:
                 continue
             if not self._join(job):
                 return
-            self._waiting.pop(0)
+            self._waiting.remove(job)
 
     def _begin(self, job: Job) -> bool:
         """Find or take the pages of the prompt."""
@@ -166,10 +181,18 @@ class BatchDecoder:
         missing = self.pool.pages_of(job.start) - len(found)
         if self.pool.available < missing + (0 if self._live else self._own_pages(job)):
             self.pool.give_back(found)
+            self._interrupt_prefills(job)
             return False
         job.pages = found + self.pool.take(missing)
         job.prefilled = len(found) * self.pool.size
         return True
+
+    def _interrupt_prefills(self, job: Job) -> None:
+        """Jobs that wait behind ``job`` and hold pages of their prompts give them back, and begin anew later."""
+        for other in self._waiting:
+            if other is not job and other.pages and not other.joined:
+                self.pool.give_back(other.pages)
+                other.pages, other.prefilled = [], 0
 
     def _prefill(self, job: Job, budget: int) -> int:
         """Keys and values of the prompt's next blocks; returns how many tokens."""
@@ -220,7 +243,9 @@ class BatchDecoder:
             self._table[first : first + count, : tables.shape[1]] = tables
             left = self._passes_left(job, self.size - len(tail))
             for place, (number, mine) in enumerate(zip(numbers, pages, strict=True), first):
-                self._live.append(_Live(job, number, place, shared + mine, job.start, left))
+                self._live.append(
+                    _Live(job, number, place, shared + mine, job.start, next(self._orders), left)
+                )
             job.joined += count
         if job.joined < len(request.seeds):
             return False
@@ -236,12 +261,22 @@ class BatchDecoder:
 
     # Passes
 
+    def _pause(self) -> None:
+        """On a slow device only the rows of the highest priority go on. A GPU reads the weights for all in one go."""
+        if self._static:
+            return
+        highest = max((row.job.priority for row in self._live), default=0)
+        for row in self._live:
+            if row.paused != (row.job.priority < highest):
+                row.paused = not row.paused
+                self._rows.active[row.place] = 0 if row.paused else 1
+
     def _launch(self) -> _Pending:
         rows = list(self._live)
         shape = self._shape(rows)
         self._passes.run(shape)
         for row in rows:
-            if row.left is not None:
+            if row.left is not None and not row.paused:
                 row.left -= 1
                 row.fresh = row.left == 0
                 if row.fresh:
@@ -266,7 +301,8 @@ class BatchDecoder:
         ahead = 2 * self.size if self._static else self.size
         pages = min(self.pool.pages_of(max(row.start for row in rows) + ahead), self._table.shape[1])
         if not self._static:
-            fold = bool(self._rows.fresh[: len(rows)].any())
+            state = self._rows.first(len(rows))
+            fold = bool((state.fresh * state.active).any())
             return Shape(len(rows), fold, pages, needs)
         fold = any(row.left is None or row.fresh for row in rows)
         count = next((c for c in _ROW_COUNTS if c >= len(rows)), self._rows.count)

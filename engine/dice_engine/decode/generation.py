@@ -14,29 +14,28 @@ from dice_engine.decode.pages import PagePool, page_positions
 from dice_engine.decode.strategies import DecodeOptions
 from dice_engine.model.network import SdarModel
 
-CPU_CONTEXTS = 8
-"""How many whole contexts the pages of a decoder on a CPU hold at most."""
+CONTEXTS = {"cpu": 8, "cuda": 64}
+"""How many whole contexts the pages of a decoder hold, where nothing else is said."""
 
 
 def decoder_of(model: SdarModel, block_size: int | None = None, memory: int | None = None) -> BatchDecoder:
     """The decoder of ``model`` for ``block_size``, made at the first call and kept as long as the model.
 
-    ``memory``: bytes for keys and values; None: enough for the longest context in every row, but half of what is free
-    at most.
+    ``memory``: bytes for keys and values, of which no more is taken than every row can use; None: enough for
+    ``CONTEXTS``, but half of what is free on a GPU at most.
     """
     size = block_size or model.config.block_size
     kept = model.decoders
     if size not in kept:
         page = PagePool.bytes_per_page(model, size)
-        context = model.config.max_position_embeddings * page // page_positions(size)
-        on_gpu = model.device.type == "cuda"
-        if memory is None:
-            rows = MAX_ROWS if on_gpu else CPU_CONTEXTS
-            memory = rows * context
-            if on_gpu:
-                memory = min(memory, torch.cuda.mem_get_info(model.device)[0] // 2)
+        context = -(-model.config.max_position_embeddings // page_positions(size)) + 1
+        pages = CONTEXTS.get(model.device.type, CONTEXTS["cpu"]) * context
+        if memory is not None:
+            pages = min(memory // page, MAX_ROWS * context)
+        elif model.device.type == "cuda":
+            pages = min(pages, torch.cuda.mem_get_info(model.device)[0] // 2 // page)
         # Pages of a CPU cost nothing until they are used.
-        kept[size] = BatchDecoder(model, size, pages=max(1, memory // page))
+        kept[size] = BatchDecoder(model, size, pages=max(1, pages))
     return kept[size]
 
 

@@ -65,8 +65,8 @@ class Reply:
 class Job:
     """A request on its way through a decoder."""
 
-    def __init__(self, request: DecodeRequest, block_size: int) -> None:
-        self.request = request
+    def __init__(self, request: DecodeRequest, block_size: int, priority: int = 0) -> None:
+        self.request, self.priority = request, priority
         self.prompt = [*request.prompt, *request.forced]
         """What is given: all that the model sees before it decodes."""
         self.replies = [Reply([*request.forced], [0] * len(request.forced)) for _ in request.seeds]
