@@ -109,6 +109,15 @@ def place(tmp_path: Path) -> Iterator[Place]:
         one.close()
 
 
+@pytest.fixture
+def place_without_engine(tmp_path: Path) -> Iterator[Place]:
+    """A place where the server starts the real engine by itself."""
+    with tempfile.TemporaryDirectory(prefix="dice-") as runtime:
+        one = Place(tmp_path, Path(runtime))
+        yield one
+        one.close()
+
+
 @pytest.fixture(scope="module")
 def place_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """One place for all scenarios of a module, where starting the editor takes long."""

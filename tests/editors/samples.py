@@ -93,4 +93,27 @@ SCRIPT: dict[str, Any] = {
     },
 }
 
-FILES = {"saxpy.cu": SAXPY, "emoji.cu": EMOJI_CRLF, "inline.py": IN_PYTHON, "typing.cu": TYPING}
+SILU = """#include <math.h>
+
+__global__ void silu_kernel(const float* x, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {
+        float v = x[i];
+        v = v / (1.0 + exp(-v));
+        out[i] = v;
+    }
+}
+
+void silu(const float* x, float* out, int n, cudaStream_t stream) {
+    silu_kernel<<<(n + 255) / 256, 256, 0, stream>>>(x, out, n);
+}
+"""
+"""A kernel that the embedded model can rewrite."""
+
+FILES = {
+    "saxpy.cu": SAXPY,
+    "emoji.cu": EMOJI_CRLF,
+    "inline.py": IN_PYTHON,
+    "typing.cu": TYPING,
+    "silu.cu": SILU,
+}

@@ -7,10 +7,14 @@ import os
 import subprocess
 from pathlib import Path
 
+from rich.color_triplet import ColorTriplet
 from rich.console import Console
+from rich.terminal_theme import SVG_EXPORT_THEME as THEME
 from rich.text import Text
 
 COLUMNS, LINES = 124, 38
+BACKGROUND = ColorTriplet(20, 22, 27)
+"""Neovim's own: cells that name it must not stand out."""
 
 
 class Screen:
@@ -57,7 +61,8 @@ class Screen:
         for line in self.text(colours=True).split("\n")[:LINES]:
             console.print(Text.from_ansi(line), overflow="crop", no_wrap=True)
         path.parent.mkdir(parents=True, exist_ok=True)
-        console.save_svg(str(path), title=title)
+        THEME.background_color = BACKGROUND
+        console.save_svg(str(path), title=title, theme=THEME)
 
     def close(self) -> None:
         subprocess.run([*self._tmux, "kill-server"], timeout=20, capture_output=True)

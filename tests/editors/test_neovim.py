@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -352,3 +354,29 @@ def test_evidence_and_trace_in_windows(editor: Callable[..., Editor]) -> None:
     one.shows(f"pass 0 of {passes}")
     one.nvim.keys("q")
     one.until("vim.api.nvim_win_get_config(0).relative == ''")
+
+
+def test_the_real_engine_and_model(place_without_engine: Place) -> None:
+    """Nothing is scripted: what the embedded model writes is checked, offered, applied; a killed engine returns."""
+    settings = "{ trusted = true, device = 'cpu', candidates = 2 }"
+    one = Editor(place_without_engine, "silu.cu", settings)
+    try:
+        one.lens("DICE: find faster")
+        one.at("out[i] = v")
+        one.nvim.keys(":Dice findFaster<CR>")
+        one.nvim.until(
+            f"({LENSES}):find('not timed', 1, true) or ({LENSES}):find('no verified', 1, true)", 200
+        )
+        pid = one.nvim.lua("return require('dice.status').of(require('dice').client()).engine.pid")
+        if one.nvim.lua(f"return ({LENSES}):find('not timed', 1, true)"):
+            one.nvim.keys(":Dice preview<CR>")
+            one.shows("correct on the CPU backend, not timed", "expf")
+            one.nvim.keys("<CR>")
+            one.until("vim.fn.search('expf', 'n') > 0")
+            one.nvim.keys("u")
+        os.kill(pid, signal.SIGKILL)
+        one.nvim.keys(":Dice restartEngine<CR>")
+        again = f"require('dice.status').of(require('dice').client()).engine.pid ~= {pid}"
+        one.nvim.until(again, 60)
+    finally:
+        one.close()

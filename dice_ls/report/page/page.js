@@ -116,7 +116,7 @@
           h('td', { class: 'actions' }, h('div', { class: 'bar' }, apply, toggle, trace)),
           measured && [number(ms(verdict?.reference_ms)), number(ms(verdict?.candidate_ms)), number(ratio(verdict?.speedup)), number(interval)],
           number(verdict?.max_rel_err !== null && verdict?.max_rel_err !== undefined ? `${digits(verdict.max_rel_err)} relative` : ''),
-          h('td', null, why(verdict))),
+          h('td', { class: 'why' }, why(verdict))),
         h('tr', { class: 'detail', id, hidden: !opened }, h('td', { colspan: String(columns) }, opened && this.detail(one))),
       ];
     }

@@ -4,7 +4,7 @@ if vim.g.loaded_dice then
 end
 vim.g.loaded_dice = 1
 
-vim.api.nvim_set_hl(0, 'DiceGhost', { default = true, link = 'NonText' })
+vim.api.nvim_set_hl(0, 'DiceGhost', { default = true, link = 'Comment' })
 
 vim.api.nvim_create_user_command('Dice', function(arguments)
   require('dice.commands').run(arguments.args)
