@@ -194,3 +194,9 @@ def test_only_what_is_correct_and_fast_is_kept(verdict: Verdict, ops: int, kept:
     row = {**MODULE, "ops": ["op"] * ops}
     assert (Wanted(2.0).why_not(row, verdict) is None) == kept
     assert (Wanted(0.0).why_not(row, verdict) is None) == (verdict.verdict != "mismatch")
+
+
+def test_input_makers_are_never_part_of_a_core() -> None:
+    program = MODULE["prefix"] + MODULE["suffix"] + MODULE["core"]
+    (only,) = rows_of("a.py", Path("a.py"), program, "")
+    assert only["kind"] == "load_inline_core" and only["prefix"] + only["core"] + only["suffix"] == program

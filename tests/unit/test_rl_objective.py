@@ -260,6 +260,29 @@ def test_a_reply_too_long_for_a_row_is_left_out_and_counted() -> None:
     assert left_out == 1 and int(rows.loss.sum()) == 2
 
 
+@pytest.mark.parametrize("threshold", [0.05, 0.3, 0.9])
+def test_what_the_decoder_took_as_likeliest_is_likeliest_in_the_rows(threshold: float) -> None:
+    """The engine's own greedy replies: its grid, its ids and its step map are those that the rows are made of."""
+    block_size = 4
+    model = tiny_model(block_size, seed=3)
+    policy = Policy(model, recipe(row_length=128))
+    steps_seen = set()
+    for length in range(1, 10):
+        prompt = [2 + (7 * i + length) % (VOCAB - 2) for i in range(length)]
+        made = model.generate(prompt, 18, threshold=threshold, temperature=0.0, stop_ids=())
+        reply = Reply(made.tokens[0], made.step_map[0], 1.0)
+        steps_seen |= set(reply.step_map)
+        batch = packed([Group(prompt, [reply])], block_size, length=128)
+        # Positions behind the end of the reply were decoded as well: the last block is not what the decoder saw.
+        whole = batch.loss & (batch.position < (length + 18) // block_size * block_size)
+        with torch.no_grad():
+            hidden = policy._layers[model](batch.ids, batch.position, dense_visibility(batch, block_size))
+            logits = model.head(model.model.norm(hidden[whole]))
+        logits[:, MASK] = -torch.inf
+        assert logits.argmax(-1).tolist() == batch.target[whole].tolist()
+    assert (len(steps_seen) > 1) == (threshold > 0.05)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU")
 def test_flex_attention_on_a_gpu_gives_what_the_dense_mask_gives_on_a_cpu() -> None:

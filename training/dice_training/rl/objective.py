@@ -68,8 +68,8 @@ def dense_visibility(batch: Batch, block_size: int) -> Tensor:
 def log_probabilities(
     logits: Tensor, target: Tensor, mask_id: int, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    """Log-probability ``[n]`` of ``target [n]`` and entropy ``[n]`` (nats, without gradient) under the distribution that was drawn from:
-    ``logits [n, vocab]`` without MASK, at ``temperature``."""
+    """Log-probability ``[n]`` of ``target [n]``, and entropy ``[n]`` in nats (without gradient), under the distribution
+    that was drawn from: ``logits [n, vocab]`` without MASK, at ``temperature``."""
     logits = logits.float().index_fill(-1, torch.tensor([mask_id], device=logits.device), -torch.inf)
     logp = (logits / temperature).log_softmax(-1)
     entropy = torch.special.entr(logp.detach().exp()).sum(-1)
