@@ -42,6 +42,10 @@ class {name}(nn.Module):
         (("self.act = nn.ReLU()", "return self.act(x) + y"), ("", "z = x.relu()\n        return z + y")),
         (("self.k = 2.0", "return x * self.k"), ("", "return x * 5")),
         (
+            ("self.net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())", "return self.net(x)"),
+            ("self.a = nn.Linear(3, 4)", "return F.relu(self.a(x))"),
+        ),
+        (
             ("self.a = nn.Linear(3, 4)", "return self.a(x)"),
             ("self.fc = nn.Linear(9, 1)", "'''Doc.'''\n        return self.fc(x)"),
         ),

@@ -146,9 +146,25 @@ class _Reader:
     def _call(self, node: ast.Call) -> str:
         arguments = [self._value(argument) for argument in node.args]
         arguments += sorted(f"{keyword.arg}={self._value(keyword.value)}" for keyword in node.keywords)
+        layers = self._sequence(node.func)
+        if layers is not None:
+            for layer in layers:
+                name = self._callee(layer)[0]
+                self.operators.append(name)
+                arguments = [f"{name}({','.join(arguments)})"]
+            return arguments[0] if arguments else "sequential()"
         name, first = self._callee(node.func)
         self.operators.append(name)
         return f"{name}({','.join([*first, *arguments])})"
+
+    def _sequence(self, node: ast.expr) -> list[ast.expr] | None:
+        """The layers of an ``nn.Sequential`` that is called, None for anything else."""
+        made: ast.expr | None = node
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            made = self.attributes.get(node.attr) if node.value.id == self.self_name else None
+        if not isinstance(made, ast.Call) or self._callee(made.func)[0] != "sequential":
+            return None
+        return list(made.args)
 
     def _callee(self, node: ast.expr) -> tuple[str, list[str]]:
         """The operator's plain name, and a first argument where it is a method of a value."""
