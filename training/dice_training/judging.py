@@ -24,7 +24,7 @@ from dice_training.cuke.verify import Row, same_outputs, use_gpu, verify_row
 if TYPE_CHECKING:
     from dice_engine.verify.session import Baseline, DeviceName
 
-_SHARE = 4
+_SHARE = 8
 """Distinct cores of one row that go to one worker, which then loads the reference once."""
 _END_SECONDS = 5.0
 

@@ -15,6 +15,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from dice_training.forward import Layers
 from dice_training.rl.objective import (
     Batch,
+    MaskMod,
     dense_visibility,
     kl_estimate,
     log_probabilities,
@@ -59,6 +60,7 @@ class Policy:
         self._layers = {m: Layers(m, self.cuda) for m in (self.model, self.reference) if m is not None}
         self._make_mask = torch.compile(create_block_mask) if self.cuda else create_block_mask
         self._batch: Batch | None = None
+        self._mask_mod: MaskMod | None = None
 
     def update(self, groups: Sequence[Group]) -> Update:
         """One optimiser step for each of the recipe's ``updates`` parts of ``groups``."""
@@ -131,18 +133,17 @@ class Policy:
         batch = Batch.of(rows, self.model.device)
         if not self.cuda:
             return batch
-        if self._batch is None:  # the mask closes over one set of buffers, so that nothing is compiled twice
-            self._batch = batch
+        if self._batch is None:  # one mask over one set of buffers, so that nothing is compiled twice
+            self._batch, self._mask_mod = batch, visibility(batch, self._block)
         for buffer, values in zip(vars(self._batch).values(), vars(batch).values(), strict=True):
             buffer.copy_(values)
         return self._batch
 
     def _mask(self, batch: Batch) -> Tensor | BlockMask:
-        if not self.cuda:
+        if self._mask_mod is None:
             return dense_visibility(batch, self._block)
         rows, length = batch.ids.shape
-        mask_mod = visibility(batch, self._block)
-        return self._make_mask(mask_mod, rows, None, length, length, device=batch.ids.device)
+        return self._make_mask(self._mask_mod, rows, None, length, length, device=batch.ids.device)
 
 
 def _parts(groups: Sequence[Group], count: int) -> Iterator[Sequence[Group]]:
