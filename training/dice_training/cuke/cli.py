@@ -18,6 +18,7 @@ from typing import Any
 
 from dice_training.cuke.generate import KIND_SHARE, sample
 from dice_training.cuke.stats import print_stats
+from dice_training.cuke.traced import INVENTED, UNWRITTEN
 from dice_training.cuke.verify import is_correct, verified
 from dice_training.judging import cores
 from dice_training.progress import Progress
@@ -45,6 +46,12 @@ class _Stop:
 
 def _row(index: int, seed: int, kind: Any, split: str | None) -> dict[str, Any]:
     return sample(seed, index, kind, split)
+
+
+def _task_row(index: int, seed: int, kind: Any, split: str | None, tasks: str) -> dict[str, Any]:
+    from dice_training.cuke.traced.tasks import row_of_task
+
+    return row_of_task(tasks, seed, index, kind, split)
 
 
 def _chunk(indices: range, make: Any) -> list[dict[str, Any]]:
@@ -98,7 +105,10 @@ def build(args: argparse.Namespace) -> int:
             return 2
     indices = range(start, args.start + args.count)
     stop = _Stop(args.max_seconds)
-    make = partial(_row, seed=args.seed, kind=args.kind, split=None if args.split == "both" else args.split)
+    split = None if args.split == "both" else args.split
+    make = partial(_row, seed=args.seed, kind=args.kind, split=split)
+    if args.tasks:
+        make = partial(_task_row, seed=args.seed, kind=args.kind, split=split, tasks=args.tasks)
     if args.verify:
         rows = verified(make, indices, args.verify, args.workers, stop)
     else:
@@ -115,8 +125,9 @@ def build(args: argparse.Namespace) -> int:
     with part.open(mode, encoding="utf-8") as file, Progress("rows", len(indices)) as progress:
         tally = _Tally(progress)
         for row in rows:
-            dropped = "an evaluation task" if row in contamination else None
-            if args.verify and not is_correct(row):
+            unwritten = row["verdict"]["verdict"] == UNWRITTEN if "verdict" in row else False
+            dropped = None if unwritten or row not in contamination else "an evaluation task"
+            if unwritten or (args.verify and not is_correct(row)):
                 dropped = row["verdict"]["verdict"]
             elif dropped is None and not duplicates.add(row):
                 dropped = "a duplicate"
@@ -210,11 +221,36 @@ def stats(args: argparse.Namespace) -> int:
     return 0
 
 
+def cover(args: argparse.Namespace) -> int:
+    # Imported here: it brings torch, which building does without.
+    from dice_training.cuke.traced.coverage import Coverage, coverage, dumped, text_of
+    from dice_training.cuke.traced.tasks import tasks_of
+    from dice_training.data import DataError
+
+    try:
+        tasks = tasks_of(str(args.file))[:: args.every]
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    found = Coverage()
+    with Progress("tasks", len(tasks)) as progress:
+        for task in coverage(tasks, args.workers):
+            found.add(task)
+            progress.advance(f"{found.written / found.tasks:.1%} written")
+    print(dumped(found) if args.json else text_of(found))
+    return 0
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="dice cuke", description="Build and describe training data.")
     commands = top.add_subparsers(dest="command", required=True)
     make = commands.add_parser("build", help="write samples as JSON lines")
     make.add_argument("--out", required=True)
+    make.add_argument(
+        "--tasks",
+        metavar="FILE",
+        help=f"answers to PyTorch tasks: JSONL with id and pytorch_code, or '{INVENTED}' for made-up ones",
+    )
     make.add_argument("--count", type=int, default=1000)
     make.add_argument("--seed", type=int, default=0)
     make.add_argument("--start", type=int, default=0, help="index of the first sample: shards of one seed")
@@ -270,6 +306,12 @@ def parser() -> argparse.ArgumentParser:
     take.add_argument("--resume", action="store_true", help="go on with what was not looked at yet")
     take.add_argument("--json", action="store_true")
     take.set_defaults(run=bring)
+    share = commands.add_parser("coverage", help="how much of a file of PyTorch tasks the teacher can write")
+    share.add_argument("file", type=Path, help="JSONL with id and pytorch_code")
+    share.add_argument("--every", type=int, default=1, metavar="N", help="look at one task in N")
+    share.add_argument("--workers", type=int, default=cores())
+    share.add_argument("--json", action="store_true")
+    share.set_defaults(run=cover)
     show = commands.add_parser("stats", help="counts, lengths and operator coverage of a file")
     show.add_argument("file")
     show.add_argument("--json", action="store_true")

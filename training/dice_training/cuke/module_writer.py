@@ -26,7 +26,7 @@ class Binding:
     name: str
 
 
-def _load_call(binding: Binding, function: str, rng: random.Random | None) -> str:
+def load_call(binding: Binding, function: str, rng: random.Random | None) -> str:
     """The load_inline statement; without ``rng`` the one house layout."""
     lines = [
         f'name="{binding.name}"',
@@ -47,7 +47,7 @@ def _load_call(binding: Binding, function: str, rng: random.Random | None) -> st
     return f"{binding.extension} = load_inline(\n" + "".join(f"    {line},\n" for line in lines) + ")"
 
 
-def _declaration_statement(binding: Binding, prototype: str, rng: random.Random | None) -> str:
+def declaration_statement(binding: Binding, prototype: str, rng: random.Random | None) -> str:
     if rng is not None and rng.random() < 0.35:
         return f'{binding.declaration} = """\n{prototype};\n"""'
     quote = "'" if rng is not None and rng.random() < 0.15 else '"'
@@ -80,7 +80,7 @@ def _model_new(
     return "\n".join(lines)
 
 
-def _pick_binding(rng: random.Random, function: str, taken: set[str]) -> Binding:
+def pick_binding(rng: random.Random, function: str, taken: set[str]) -> Binding:
     pool = NamePool(rng, taken | {"x", "cpp_sources", "cuda_sources", "functions", "name"})
     extension = function
     if function in taken or rng.random() < 0.75:
@@ -114,10 +114,10 @@ def _after(
     load: str,
 ) -> str:
     """Everything between the source string and the end of ModelNew."""
-    call = _load_call(binding, function, rng)
+    call = load_call(binding, function, rng)
     if load != _LOAD:
         call = call.replace("= load_inline", "= torch.utils.cpp_extension.load_inline")
-    after = [_declaration_statement(binding, prototype, rng), call]
+    after = [declaration_statement(binding, prototype, rng), call]
     return "\n\n".join(after) + "\n\n\n" + _model_new(ref, binding, function, style, rng)
 
 
@@ -131,7 +131,7 @@ def load_inline_core(spec: Spec, rng: random.Random, held_out: bool = False) -> 
     ref = write_reference(spec, style, rng)
     taken = _names_of(spec, ref)
     function = function_name(rng, op_names(spec), taken)
-    binding = _pick_binding(rng, function, taken)
+    binding = pick_binding(rng, function, taken)
     scalar = rng.choice(("float", "float", "double"))
     declared = _declared(spec, rng)
     writer = CoreWriter(declared, function, scalar)
@@ -198,7 +198,7 @@ def kernel_in_module(spec: Spec, rng: random.Random) -> Parts | None:
     ref = write_reference(spec, style, rng)
     taken = _names_of(spec, ref)
     function = function_name(rng, op_names(spec), taken)
-    binding = _pick_binding(rng, function, taken)
+    binding = pick_binding(rng, function, taken)
     scalar = rng.choice(("float", "float", "double"))
     declared = _declared(spec, rng)
     parts = kernel_in_string(declared, rng, function, scalar)
@@ -239,8 +239,8 @@ def module(spec: Spec, rng: random.Random) -> Parts:
         [
             _LOAD,
             f'source = """{writer.source()}"""',
-            _declaration_statement(binding, writer.declaration(), None),
-            _load_call(binding, function, None),
+            declaration_statement(binding, writer.declaration(), None),
+            load_call(binding, function, None),
             "\n" + _model_new(ref, binding, function, style, None),
         ]
     )

@@ -154,5 +154,6 @@ def _open(device: str, threads: int, opened: Synchronized[int]) -> None:
 def _check(make: Make, indices: range) -> list[Row]:
     rows = [make(index) for index in indices]
     for row in rows:
-        row |= measurements(verify_row(_session, row))
+        if "verdict" not in row:  # a task that the teacher could not write has one already
+            row |= measurements(verify_row(_session, row))
     return rows

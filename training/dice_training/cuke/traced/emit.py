@@ -1,0 +1,303 @@
+"""Writes the statements of one kernel: variables, indices and loops."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from dice_training.cuke.traced.values import (
+    Buffer,
+    Constant,
+    Dim,
+    Moved,
+    Point,
+    Shape,
+    Size,
+    Unwritten,
+    Value,
+    Written,
+    ctype,
+    times,
+    values,
+)
+
+_UNIT = "    "
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_FLOAT_CALL = re.compile(
+    r"\b(fabs|fmax|fmin|exp|expm1|exp2|log|log1p|log2|log10|sqrt|rsqrt|sin|cos|tan|asin|acos|atan|sinh|cosh|tanh|asinh"
+    r"|acosh|atanh|atan2|erf|erfc|erfinv|floor|ceil|rint|trunc|fmod|pow|fma|copysign|lgamma|hypot|nextafter|ldexp)f\("
+)
+
+
+class NeedsMemory(Exception):
+    """``value`` cannot be computed where it is wanted: an earlier kernel has to write it."""
+
+    def __init__(self, value: Value) -> None:
+        super().__init__(value.name)
+        self.value = value
+
+
+class Index:
+    """A place in a shape: by ``flat`` (a C expression in row-major order), by coordinates, or by both."""
+
+    def __init__(self, shape: Shape, flat: str | None, coords: Callable[[int], str]) -> None:
+        self.shape, self.flat, self._coords = shape, flat, coords
+
+    def coord(self, dim: int) -> str:
+        return "0" if self.shape[dim].value == 1 else self._coords(dim)
+
+    def coords(self) -> list[str]:
+        return [self.coord(dim) for dim in range(len(self.shape))]
+
+    @property
+    def key(self) -> str:
+        return self.flat if self.flat is not None else ", ".join(self.coords())
+
+
+def at(shape: Shape, coords: Sequence[str], flat: str | None = None) -> Index:
+    return Index(shape, flat, lambda dim: coords[dim])
+
+
+class Block:
+    """Statements between two braces, and the names of what they have computed."""
+
+    def __init__(self, outer: Block | None, depth: int) -> None:
+        self.outer, self.depth = outer, depth
+        self.lines: list[str] = []
+        self.known: dict[object, str] = {}
+        self.own: set[str] = set()
+
+    def find(self, key: object) -> str | None:
+        block: Block | None = self
+        while block is not None:
+            if key in block.known:
+                return block.known[key]
+            block = block.outer
+        return None
+
+
+class Emitter:
+    """The body of one kernel under construction. ``taken``: names that the kernel's parameters have."""
+
+    def __init__(self, size_name: Callable[[Dim], str], buffer_name: Callable[[Buffer], str]) -> None:
+        self.block = Block(None, 0)
+        self.names: set[str] = set()
+        self.size_name, self.buffer_name = size_name, buffer_name
+        self.stats: dict[int, tuple[Index, str]] = {}
+        """Reductions of the row at hand: id -> where they hold and the variable."""
+        self.places: dict[tuple[str, tuple[int, ...]], Index] = {}
+        """Indices whose coordinates are known without dividing their flat number."""
+        self.whole: str | None = None
+        """The flat index at which heavy values may be computed."""
+        self.looping = 0
+
+    # -- statements
+
+    def line(self, text: str) -> None:
+        self.block.lines.append(_UNIT * self.block.depth + text)
+
+    @contextmanager
+    def inside(self, head: str, loop: bool = True) -> Iterator[None]:
+        self.line(f"{head} {{")
+        inner = Block(self.block, self.block.depth + 1)
+        self.block, outer = inner, self.block
+        self.looping += loop
+        before = set(self.names)
+        yield
+        self.names = before  # what stands between the braces is free again behind them
+        self.looping -= loop
+        self.block = outer
+        outer.lines += inner.lines
+        self.line("}")
+
+    def fresh(self, base: str) -> str:
+        name, number = base, 1
+        while name in self.names:
+            name = f"{base}{number}"
+            number += 1
+        self.names.add(name)
+        return name
+
+    def declare(self, kind: str, base: str, expression: str) -> str:
+        name = self.fresh(base)
+        self.line(f"{kind} {name} = {expression};")
+        self.block.own.add(name)
+        return name
+
+    def size(self, dim: Dim) -> str:
+        return dim.text if dim.literal else self.size_name(dim)
+
+    def product(self, dims: Sequence[Dim]) -> str:
+        """The product of sizes, in names of this kernel."""
+        real = [dim for dim in dims if dim.text != "1"]
+        if all(dim.literal for dim in real):
+            return times(real).text
+        return " * ".join(self.size(dim) for dim in real)
+
+    # -- indices
+
+    def split(self, flat: str, shape: Shape, dims: Sequence[int] | None = None, letter: str = "i") -> Index:
+        """The place of row-major number ``flat``; a coordinate is computed where it is first asked for."""
+        known = self.places.get((flat, values(shape)))
+        if known is not None:
+            return known
+        positions = [dim for dim in range(len(shape)) if shape[dim].value != 1]
+        sizes = [shape[dim] for dim in positions]
+
+        def coord(dim: int) -> str:
+            place = positions.index(dim)
+            key = ("coord", flat, values(sizes), place)
+            found = self.block.find(key)
+            if found is None:
+                found = self._coordinate(flat, sizes, place, letter)
+                self.block.known[key] = found
+            return found
+
+        return Index(shape, flat, coord)
+
+    def _coordinate(self, flat: str, sizes: Sequence[Dim], place: int, letter: str) -> str:
+        if len(sizes) == 1:
+            return flat if _NAME.fullmatch(flat) else self.declare("int", letter, flat)
+        base = flat if _NAME.fullmatch(flat) else f"({flat})"
+        rest = self.product(sizes[place + 1 :]) if place + 1 < len(sizes) else ""
+        if rest:
+            base += f" / ({rest})" if " " in rest else f" / {rest}"
+        if place:
+            base += f" % {self.size(sizes[place])}"
+        return self.declare("int", f"{letter}{place}", base)
+
+    def linear(self, index: Index, shape: Shape) -> str:
+        """The row-major number of ``index`` in memory of ``shape``."""
+        if index.flat is not None:
+            return index.flat
+        parts = [(index.coord(dim), shape[dim]) for dim in range(len(shape)) if shape[dim].value != 1]
+        if not parts:
+            return "0"
+        text = parts[0][0]
+        for coord, size in parts[1:]:
+            left = text if _NAME.fullmatch(text) or text.isdigit() else f"({text})"
+            product = f"{left} * {self.size(size)}"
+            text = coord if left == "0" else product if coord == "0" else f"{product} + {coord}"
+        return text
+
+    # -- values
+
+    def value(self, value: Value, index: Index) -> str:
+        """The element of ``value`` at ``index``: a variable, a literal or a read."""
+        if isinstance(value, Constant):
+            return value.text
+        if isinstance(value, Size):
+            return value.write(self, index)
+        if value.memory is not None:
+            value = value.memory
+        if id(value) in self.stats:
+            return self._statistic(value, index)
+        key = (id(value), index.key)
+        found = self.block.find(key)
+        if found is not None:
+            return found
+        if isinstance(value, Buffer):
+            text = f"{self.buffer_name(value)}[{self.linear(index, value.shape)}]"
+            if value.uses > 1:
+                text = self._keep(key, ctype(value.dtype), text)
+            return text
+        if isinstance(value, Moved):
+            return self.value(value.args[0], value.place(self, index))
+        if isinstance(value, Point):
+            return self._point(value, index, key)
+        if isinstance(value, Written):
+            if value.heavy and (self.looping or index.flat is None or index.flat != self.whole):
+                raise NeedsMemory(value)
+            text = value.write(self, index)
+            return text if _NAME.fullmatch(text) else self._keep(key, ctype(value.dtype), text)
+        raise NeedsMemory(value)
+
+    def variable(self, value: Value, index: Index) -> str:
+        """As ``value``, but never a read: a variable or a literal."""
+        text = self.value(value, index)
+        if isinstance(value, Constant) or _NAME.fullmatch(text):
+            return text
+        return self._keep((id(value), index.key), ctype(value.dtype), text)
+
+    def _keep(self, key: object, kind: str, text: str) -> str:
+        name = self.declare(kind, "v", text)
+        self.block.known[key] = name
+        return name
+
+    def _statistic(self, value: Value, index: Index) -> str:
+        row, name = self.stats[id(value)]
+        if index.coords() != row.coords():
+            raise NeedsMemory(value)
+        return name
+
+    def _point(self, value: Point, index: Index, key: object) -> str:
+        texts = []
+        for position, argument in enumerate(value.args):
+            often = value.template.count(f"{{{position}}}") > 1
+            wanted = self.variable if position == 0 or often else self.value
+            texts.append(wanted(argument, index))
+        text = expression(value.template, texts, value.args[0].dtype if value.args else value.dtype)
+        kind = ctype(value.dtype)
+        first = texts[0] if texts else ""
+        if self._replaceable(value, first, kind):
+            self.line(f"{first} = {text};")
+            for block_key in [k for k, name in self.block.known.items() if name == first]:
+                del self.block.known[block_key]
+            self.block.known[key] = first
+            return first
+        return self._keep(key, kind, text)
+
+    def _replaceable(self, value: Point, name: str, kind: str) -> bool:
+        """Whether the first argument's variable is free for the result."""
+        first = value.args[0] if value.args else None
+        while isinstance(first, Moved) and first.uses <= 1:
+            first = first.args[0]
+        return (
+            first is not None
+            and first.uses <= 1
+            and name in self.block.own
+            and ctype(first.dtype) == kind
+            and name.startswith("v")
+        )
+
+
+def expression(template: str, texts: Sequence[str], dtype: torch.dtype) -> str:
+    """``template`` with its arguments; float functions and literals become double where the arguments are."""
+    if dtype == torch.float64:
+        template = _FLOAT_CALL.sub(r"\1(", template)
+        template = re.sub(r"(\d)f\b", r"\1", template)
+    return template.format(*texts)
+
+
+def literal(number: float | bool, dtype: torch.dtype) -> str:
+    """``0.5f``, ``1e-5f``, ``3``, ``true``, ``INFINITY``."""
+    if dtype == torch.bool:
+        return "true" if number else "false"
+    if not dtype.is_floating_point:
+        if number != number or number in (float("inf"), float("-inf")):
+            raise Unwritten("an integer that is not finite")
+        return str(int(number))
+    number = float(number)
+    if number != number:
+        return "NAN"
+    if number in (float("inf"), float("-inf")):
+        return "INFINITY" if number > 0 else "-INFINITY"
+    text = repr(number).replace("e-0", "e-")
+    return text if dtype == torch.float64 else text + "f"
+
+
+def no_dead_names(lines: list[str]) -> list[str]:
+    """``lines`` without declarations of integers that nothing uses."""
+    while True:
+        text = "\n".join(lines)
+        kept = []
+        for line in lines:
+            found = re.match(r"\s*int (\w+) = [^;]*;$", line)
+            if found is None or len(re.findall(rf"\b{found[1]}\b", text)) > 1:
+                kept.append(line)
+        if len(kept) == len(lines):
+            return lines
+        lines = kept

@@ -1,0 +1,296 @@
+"""Decides which kernels compute a graph of values, and writes them with the host function that launches them.
+
+The schedule follows from what is computed, as in ``core_writer``: pointwise work is one thread an element; a
+reduction over the last dimensions is one warp a row up to 256 columns and one block a row beyond; a reduction over
+inner dimensions is one thread a row.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import torch
+
+from dice_training.cuke.traced.emit import Emitter, NeedsMemory, no_dead_names
+from dice_training.cuke.traced.rows import RowWriter
+from dice_training.cuke.traced.values import (
+    Buffer,
+    Dim,
+    Moved,
+    Point,
+    Ranked,
+    Reduced,
+    Scanned,
+    Unwritten,
+    Value,
+    Written,
+    ctype,
+    reachable,
+    times,
+    values,
+)
+
+_UNIT = "    "
+_OPTIONS = {
+    torch.bool: "torch::kBool",
+    torch.int64: "torch::kInt64",
+    torch.int32: "torch::kInt32",
+    torch.float32: "torch::kFloat32",
+    torch.float64: "torch::kFloat64",
+    torch.uint8: "torch::kUInt8",
+    torch.int8: "torch::kInt8",
+    torch.int16: "torch::kInt16",
+}
+
+
+@dataclass
+class Launch:
+    kernel: str
+    grid: str
+    arguments: list[str]
+
+
+@dataclass
+class Program:
+    """The CUDA source of a function of ``inputs`` that returns ``outputs``."""
+
+    function: str
+    inputs: list[Buffer]
+    outputs: list[Value]
+    kernels: list[list[str]] = field(default_factory=list)
+    helpers: dict[str, list[str]] = field(default_factory=dict)
+    sizes: dict[str, str] = field(default_factory=dict)
+    """Host expression -> name of the ``int`` that holds it."""
+    steps: list[str | Launch] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.names |= {buffer.text for buffer in self.inputs} | {"out", "threads", "blocks"}
+        for value in reachable(self.outputs):
+            value.uses, value.memory = 0, None
+        for value in reachable(self.outputs):
+            for argument in value.arguments:
+                argument.uses += 1
+        results = [self.memory(value, "out") for value in self.outputs]
+        self.results = [buffer.text for buffer in results]
+
+    # -- memory and kernels
+
+    def memory(self, value: Value, base: str = "t") -> Buffer:
+        """Where ``value`` lies once the kernels so far have run."""
+        if isinstance(value, Buffer):
+            raise Unwritten("an output that is an input")
+        if value.memory is not None:
+            return value.memory
+        if 0 in values(value.shape):
+            raise Unwritten("an empty tensor")
+        self._before(value)
+        while True:
+            try:
+                writer = KernelWriter(self, value)
+                out = Buffer(shape=value.shape, dtype=value.dtype, text=self._name(base), name=value.name)
+                writer.write(out)
+                break
+            except NeedsMemory as need:
+                if need.value is value:
+                    raise Unwritten(f"no kernel for {value.name}") from need
+                self.memory(need.value)
+        self.names.add(out.text)
+        self.steps.append(f"auto {out.text} = {self._empty(out)};")
+        self._commit(writer, out)
+        value.memory = out
+        out.uses = value.uses
+        return out
+
+    def _before(self, value: Value) -> None:
+        """Compute first, in whole, what a kernel of ``value`` could only take apart or compute again and again."""
+        for inner in reachable([value], lambda v: v.memory is None):
+            if inner.memory is not None or (isinstance(inner, Moved) and inner.name in ("expand", "view")):
+                continue
+            if isinstance(inner, Point) or (inner is value and isinstance(inner, Moved)):
+                continue
+            for argument in inner.arguments:
+                if self._costly(argument, inner):
+                    while isinstance(argument, Moved):
+                        argument = argument.args[0]
+                    if argument is not value:
+                        self.memory(argument)
+
+    def _costly(self, argument: Value, by: Value) -> bool:
+        """Whether ``argument`` holds work that does not fit into the kernel that computes ``by`` from it."""
+        for inner in reachable([argument], lambda v: v.memory is None):
+            if inner.memory is not None:
+                continue
+            if isinstance(inner, Scanned | Ranked) or (isinstance(inner, Written) and inner.heavy):
+                return True
+            if isinstance(inner, Reduced) and not (isinstance(by, Reduced) and by.domain == inner.domain):
+                return True
+        return False
+
+    def _name(self, base: str) -> str:
+        if base == "out":
+            if len(self.outputs) == 1:
+                return "out"
+            base = "out"
+            numbers = (f"out{i}" for i in range(99))
+            return next(name for name in numbers if name not in self.names)
+        return next(name for name in (f"t{i}" for i in range(99)) if name not in self.names)
+
+    def _empty(self, out: Buffer) -> str:
+        for buffer in self.inputs:
+            if values(buffer.shape) == values(out.shape) and buffer.dtype == out.dtype:
+                return f"torch::empty_like({buffer.text})"
+        owner = next((buffer for buffer in self.inputs if buffer.dtype == out.dtype), self.inputs[0])
+        options = f"{owner.text}.options()"
+        if owner.dtype != out.dtype:
+            options += f".dtype({_OPTIONS[out.dtype]})"
+        return f"torch::empty({{{', '.join(dim.text for dim in out.shape)}}}, {options})"
+
+    def _commit(self, writer: KernelWriter, out: Buffer) -> None:
+        kernel = f"{self.function}_kernel"
+        if kernel in self.names:
+            kernel = next(
+                name
+                for name in (f"{self.function}_kernel{i}" for i in range(2, 99))
+                if name not in self.names
+            )
+        self.names.add(kernel)
+        parameters = [f"const {ctype(b.dtype)}* __restrict__ {b.text}" for b in writer.reads]
+        parameters.append(f"{ctype(out.dtype)}* __restrict__ {out.text}")
+        body = no_dead_names(writer.emitter.block.lines)
+        text = "\n".join(body)
+        sizes = [name for name in writer.used_sizes if re.search(rf"\b{name}\b", text)]
+        parameters += [f"int {name}" for name in sizes]
+        self.kernels.append(
+            [f"__global__ void {kernel}({', '.join(parameters)}) {{", *(_UNIT + line for line in body), "}"]
+        )
+        for name, text in writer.helpers.items():
+            self.helpers.setdefault(name, text)
+        pointers = [f"{b.text}.data_ptr<{ctype(b.dtype)}>()" for b in [*writer.reads, out]]
+        new = {
+            text: name
+            for text, name in writer.new_sizes.items()
+            if name in sizes or re.search(rf"\b{name}\b", writer.grid)
+        }
+        self.steps += [f"int {name} = {text};" for text, name in new.items()]
+        self.sizes |= new
+        self.names |= set(new.values())
+        self.steps.append(Launch(kernel, writer.grid, pointers + sizes))
+
+    # -- text
+
+    @property
+    def returned(self) -> str:
+        return "torch::Tensor" if len(self.outputs) == 1 else "std::vector<torch::Tensor>"
+
+    def declaration(self) -> str:
+        arguments = ", ".join(f"torch::Tensor {buffer.text}" for buffer in self.inputs)
+        return f"{self.returned} {self.function}({arguments})"
+
+    def source(self) -> str:
+        """The whole CUDA source, without the quotes of the string it stands in."""
+        blocks = [["#include <torch/extension.h>", "#include <cuda_runtime.h>"]]
+        blocks += self.helpers.values()
+        blocks += self.kernels
+        blocks.append([f"{self.declaration()} {{", *(_UNIT + line for line in self._host()), "}"])
+        return "\n" + "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+    def _host(self) -> list[str]:
+        lines: list[str] = []
+        launches = [step for step in self.steps if isinstance(step, Launch)]
+        threads = False
+        for step in self.steps:
+            if isinstance(step, str):
+                lines.append(step)
+                continue
+            if not threads:
+                lines.append("const int threads = 256;")
+                threads = True
+            grid = step.grid
+            if len(launches) == 1 and " " in grid:
+                lines.append(f"const int blocks = {grid};")
+                grid = "blocks"
+            lines.append(f"{step.kernel}<<<{grid}, threads>>>({', '.join(step.arguments)});")
+        if len(self.outputs) == 1:
+            lines.append(f"return {self.results[0]};")
+        else:
+            lines.append(f"return {{{', '.join(self.results)}}};")
+        return lines
+
+
+class KernelWriter:
+    """One attempt at one kernel; raises NeedsMemory where something has to be computed before."""
+
+    def __init__(self, program: Program, value: Value) -> None:
+        self.program, self.value = program, value
+        self.reads: list[Buffer] = []
+        self.used_sizes: list[str] = []
+        self.new_sizes: dict[str, str] = {}
+        self.helpers: dict[str, list[str]] = {}
+        self.grid = "(n + threads - 1) / threads"
+        self.emitter = Emitter(self.size_name, self.buffer_name)
+        self.emitter.names |= {"idx", "row", "lane", "base", "c", "out"} | program.names
+
+    def size_name(self, dim: Dim, base: str | None = None) -> str:
+        """The kernel's parameter for a size; ``base`` names it where it has no name yet."""
+        name = self.program.sizes.get(dim.text) or self.new_sizes.get(dim.text)
+        if name is None:
+            name = self._new_name(dim, base)
+            self.new_sizes[dim.text] = name
+            self.emitter.names.add(name)
+        if name not in self.used_sizes:
+            self.used_sizes.append(name)
+        return name
+
+    def _new_name(self, dim: Dim, base: str | None) -> str:
+        taken = self.program.names | set(self.new_sizes.values())
+        if base is None:
+            owner, dot, rest = dim.text.partition(".size(")
+            plain = dot and rest.rstrip(")").isdigit() and owner.isidentifier()
+            base = f"{owner}_{rest.rstrip(')')}" if plain else "d"
+            names = [base] if plain else []
+            names += [f"d{i}" for i in range(99)]
+        else:
+            names = [base, *(f"{base}{i}" for i in range(1, 99))]
+        return next(name for name in names if name not in taken)
+
+    def buffer_name(self, buffer: Buffer) -> str:
+        if buffer not in self.reads:
+            self.reads.append(buffer)
+        return buffer.text
+
+    def write(self, out: Buffer) -> None:
+        value = self.value
+        if isinstance(value, Scanned | Ranked):
+            RowWriter(self, out).ordered(value)
+            return
+        found = [
+            inner
+            for inner in reachable([value], lambda v: v.memory is None and not isinstance(v, Reduced))
+            if isinstance(inner, Reduced) and inner.memory is None
+        ]
+        if not found:
+            self._pointwise(out)
+            return
+        first = found[0]
+        shape, dims = first.domain
+        kept = [size for dim, size in enumerate(shape) if dim not in dims and size != 1]
+        of_rows = [size for size in values(value.shape) if size != 1] == kept
+        consecutive = dims == tuple(range(dims[0], dims[-1] + 1))
+        of_elements = values(value.shape) == shape or (
+            consecutive and times(value.shape).value == times(first.arg.shape).value
+        )
+        if not (of_rows or of_elements):
+            raise NeedsMemory(first)
+        RowWriter(self, out).reduce(first, value, of_rows)
+
+    def _pointwise(self, out: Buffer) -> None:
+        e = self.emitter
+        n = self.size_name(Dim(times(out.shape).value, f"{out.text}.numel()"), "n")
+        self.grid = f"({n} + threads - 1) / threads"
+        e.line("int idx = blockIdx.x * blockDim.x + threadIdx.x;")
+        with e.inside(f"if (idx < {n})", loop=False):
+            e.whole = "idx"
+            text = e.value(self.value, e.split("idx", self.value.shape))
+            e.line(f"{out.text}[idx] = {text};")

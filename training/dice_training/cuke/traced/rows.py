@@ -1,0 +1,316 @@
+"""Kernels that go over rows: reductions with what is computed from them, scans and orders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from dice_training.cuke.core_writer import WARP_WIDTH
+from dice_training.cuke.device import NEUTRAL, block_helper, join, warp_helper
+from dice_training.cuke.traced.emit import Index
+from dice_training.cuke.traced.values import (
+    Buffer,
+    Constant,
+    Dim,
+    Moved,
+    Point,
+    Ranked,
+    Reduced,
+    Scanned,
+    Size,
+    Value,
+    ctype,
+    reachable,
+    times,
+    values,
+)
+
+if TYPE_CHECKING:
+    from dice_training.cuke.traced.kernels import KernelWriter
+
+Schedule = Literal["warp", "block", "thread"]
+_STAT_NAMES = {"sum": "total", "max": "peak", "min": "low", "prod": "product"}
+_INTEGER_NEUTRAL = {"sum": "0", "prod": "1", "max": "INT64_MIN", "min": "INT64_MAX"}
+
+
+class RowWriter:
+    """One row of ``shape`` over ``dims`` for each warp, block or thread."""
+
+    def __init__(self, kernel: KernelWriter, out: Buffer) -> None:
+        self.kernel, self.e, self.out = kernel, kernel.emitter, out
+
+    # -- reductions
+
+    def reduce(self, first: Reduced, value: Value, of_rows: bool) -> None:
+        """The kernel that computes ``value`` from ``first`` and other reductions over the same rows."""
+        self.shape, self.dims = first.arg.shape, first.dims
+        reductions = self._reductions(value, first.domain)
+        wide = all(r.arg.dtype in (torch.float32, torch.bool) for r in reductions)
+        arg = any(r.op.startswith("arg") for r in reductions)
+        trailing = self.dims == tuple(range(len(self.shape) - len(self.dims), len(self.shape)))
+        columns = times([self.shape[d] for d in self.dims])
+        consecutive = self.dims == tuple(range(self.dims[0], self.dims[-1] + 1))
+        self.schedule: Schedule = "thread"
+        if wide and (trailing or not consecutive):
+            self.schedule = "warp" if columns.value <= WARP_WIDTH or arg else "block"
+        self._open(columns, trailing, consecutive)
+        for level in self._levels(reductions):
+            plain = [r for r in level if not r.op.startswith("arg")]
+            if plain:
+                self._phase(plain)
+            for r in level:
+                if r.op.startswith("arg"):
+                    self._extreme(r)
+            self._hoist(value)
+        self._store(value, of_rows)
+
+    def _reductions(self, value: Value, domain: object) -> list[Reduced]:
+        return [
+            v
+            for v in reachable([value], lambda v: v.memory is None)
+            if isinstance(v, Reduced) and v.memory is None and v.domain == domain
+        ]
+
+    def _levels(self, reductions: list[Reduced]) -> list[list[Reduced]]:
+        """Groups that can share a loop: none needs another of its group."""
+        level: dict[int, int] = {}
+        for r in reductions:
+            below = [
+                level[id(v)]
+                for v in reachable([r.arg], lambda v: v.memory is None)
+                if id(v) in level and v is not r
+            ]
+            level[id(r)] = 1 + max(below, default=-1)
+        groups = [[r for r in reductions if level[id(r)] == k] for k in range(1 + max(level.values()))]
+        return [group for group in groups if group]
+
+    def _open(self, columns: Dim, trailing: bool, consecutive: bool) -> None:
+        """The statements up to the first loop: which row this is, and where its elements are."""
+        e, kernel = self.e, self.kernel
+        self.kept = tuple(dim for d, dim in enumerate(self.shape) if d not in self.dims)
+        rows = times(self.kept)
+        row = "idx" if self.schedule == "thread" else "row"
+        if self.schedule == "thread":
+            n = kernel.size_name(rows, "n")
+            self.cols = kernel.size_name(columns, "cols")
+            kernel.grid = f"({n} + threads - 1) / threads"
+            e.line("int idx = blockIdx.x * blockDim.x + threadIdx.x;")
+            e.line(f"if (idx >= {n}) return;")
+        elif self.schedule == "warp":
+            count = kernel.size_name(rows, "rows")
+            self.cols = kernel.size_name(columns, "cols")
+            kernel.grid = f"({count} + 7) / 8"
+            e.line("int row = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);")
+            e.line("int lane = threadIdx.x & 31;")
+            e.line(f"if (row >= {count}) return;")
+        else:
+            self.cols = kernel.size_name(columns, "cols")
+            kernel.grid = self.kernel.program.sizes.get(rows.text) or rows.text
+            e.line("int row = blockIdx.x;")
+        self.row = e.split(row, self.kept)
+        self.row.coords()  # before the loops; what turns out to be unused is left out
+        self.flat: str | None = None
+        if trailing:
+            e.line(f"size_t base = (size_t){row} * {self.cols};")
+            self.flat = "base + c"
+        elif consecutive:
+            inner = kernel.size_name(times(self.shape[self.dims[-1] + 1 :]), "inner")
+            e.line(f"size_t base = (size_t)({row} / {inner}) * {self.cols} * {inner} + {row} % {inner};")
+            self.flat = f"base + (size_t)c * {inner}"
+
+    def element(self) -> Index:
+        """The place of column ``c`` of this row in the whole shape."""
+        reduced = tuple(self.shape[d] for d in self.dims)
+        known = self.e.places.get((self.flat or "", values(self.shape)))
+        if known is not None:
+            return known
+        columns = self.e.split("c", reduced, letter="k")
+        row_of = {d: place for place, d in enumerate(d for d in range(len(self.shape)) if d not in self.dims)}
+
+        def coord(dim: int) -> str:
+            if dim in row_of:
+                return self.row.coord(row_of[dim])
+            return columns.coord(self.dims.index(dim))
+
+        index = Index(self.shape, self.flat, coord)
+        if self.flat:
+            self.e.places[self.flat, values(self.shape)] = index
+        return index
+
+    def loop_head(self) -> str:
+        return {
+            "warp": f"for (int c = lane; c < {self.cols}; c += 32)",
+            "block": f"for (int c = threadIdx.x; c < {self.cols}; c += blockDim.x)",
+            "thread": f"for (int c = 0; c < {self.cols}; ++c)",
+        }[self.schedule]
+
+    def _phase(self, reductions: list[Reduced]) -> None:
+        e = self.e
+        names = []
+        for r in reductions:
+            integer = not r.dtype.is_floating_point
+            neutral = _INTEGER_NEUTRAL[r.op] if integer else NEUTRAL[r.op]  # type: ignore[index]
+            if r.dtype == torch.float64:
+                neutral = neutral.replace("1e38f", "1e300").rstrip("f")
+            names.append(e.declare(ctype(r.dtype), _STAT_NAMES[r.op], neutral))
+            e.block.own.discard(names[-1])
+        with e.inside(self.loop_head()):
+            terms = [e.value(r.arg, self.element()) for r in reductions]
+            for r, name, term in zip(reductions, names, terms, strict=True):
+                if r.op in ("max", "min") and r.dtype != torch.float32:
+                    sign = ">" if r.op == "max" else "<"
+                    e.line(f"if ({term} {sign} {name}) {name} = {term};")
+                else:
+                    e.line(join(r.op, name, term))  # type: ignore[arg-type]
+        for r, name in zip(reductions, names, strict=True):
+            if self.schedule != "thread":
+                helper = f"{self.schedule}_reduce_{r.op}"
+                make = warp_helper if self.schedule == "warp" else block_helper
+                self.kernel.helpers[helper] = make(r.op, "    ")  # type: ignore[arg-type]
+                e.line(f"{name} = {helper}({name});")
+            e.stats[id(r)] = (self.row, name)
+
+    def _extreme(self, r: Reduced) -> None:
+        """Where the largest (smallest) element of the row is: the first of them."""
+        e = self.e
+        sign, worst = (">", "-INFINITY") if r.op == "argmax" else ("<", "INFINITY")
+        kind = ctype(r.arg.dtype)
+        if not r.arg.dtype.is_floating_point:
+            worst = "INT64_MIN" if r.op == "argmax" else "INT64_MAX"
+        best, where = e.declare(kind, "best", worst), e.declare("int", "where", "0x7fffffff")
+        with e.inside(self.loop_head()):
+            v = e.variable(r.arg, self.element())
+            with e.inside(f"if ({v} {sign} {best} || {where} == 0x7fffffff)", loop=False):
+                e.line(f"{best} = {v};")
+                e.line(f"{where} = c;")
+        if self.schedule == "warp":
+            with e.inside("for (int o = 16; o > 0; o >>= 1)"):
+                e.line(f"float other_best = __shfl_xor_sync(0xffffffff, {best}, o);")
+                e.line(f"int other_where = __shfl_xor_sync(0xffffffff, {where}, o);")
+                tie = f"(other_best == {best} && other_where < {where})"
+                wins = f"other_where != 0x7fffffff && (other_best {sign} {best} || {tie} || {where} == 0x7fffffff)"
+                with e.inside(f"if ({wins})", loop=False):
+                    e.line(f"{best} = other_best;")
+                    e.line(f"{where} = other_where;")
+        e.stats[id(r)] = (self.row, where)
+
+    def _hoist(self, root: Value) -> None:
+        """Compute once for the row what depends on its statistics alone."""
+        e = self.e
+        rows = times(self.kept).value
+        if times(self.shape).value == rows:
+            return
+        level: set[int] = set(e.stats)
+        for value in reachable([root], lambda v: v.memory is None):
+            if id(value) in level or times(value.shape).value != rows or value.memory is not None:
+                continue
+            if isinstance(value, Moved):
+                if id(value.args[0]) in level:
+                    level.add(id(value))
+            elif isinstance(value, Point) and any(id(a) in level for a in value.args):
+                if not all(id(a) in level or isinstance(a, Constant | Size) for a in value.args):
+                    continue
+                index = e.split(self.row.flat or "row", value.shape)
+                base = value.name if value.name in ("mean", "var", "std", "norm") else "s"
+                text = e.value(value, index)
+                if text.startswith("v") and e.block.lines[-1].strip().startswith(
+                    f"{ctype(value.dtype)} {text} ="
+                ):
+                    name = e.fresh(base)
+                    e.block.lines[-1] = e.block.lines[-1].replace(f" {text} =", f" {name} =", 1)
+                    e.names.discard(text)
+                    e.block.own.discard(text)
+                    for key in [k for k, n in e.block.known.items() if n == text]:
+                        e.block.known[key] = name
+                    text = name
+                e.stats[id(value)] = (index, text)
+                level.add(id(value))
+
+    def _store(self, value: Value, of_rows: bool) -> None:
+        e, out = self.e, self.out.text
+        if not of_rows:
+            with e.inside(self.loop_head()):
+                index = self.element()
+                if values(value.shape) != values(self.shape):
+                    index = e.split(self.flat or "", value.shape)
+                text = e.value(value, index)
+                e.line(f"{out}[{e.linear(index, value.shape)}] = {text};")
+            return
+        index = e.split(self.row.flat or "row", value.shape)
+        if self.schedule == "thread":
+            e.line(f"{out}[idx] = {e.value(value, index)};")
+            return
+        head = "if (lane == 0)" if self.schedule == "warp" else "if (threadIdx.x == 0)"
+        before = len(e.block.lines)
+        with e.inside(head, loop=False):
+            e.line(f"{out}[row] = {e.value(value, index)};")
+        if len(e.block.lines) == before + 3:
+            e.block.lines[before:] = [f"{head} {e.block.lines[before + 1].strip()}"]
+
+    # -- scans and orders
+
+    def ordered(self, value: Scanned | Ranked) -> None:
+        """A running result, or elements written to their place in the order of their row."""
+        self.shape, self.dims = value.arg.shape, (value.dim,)
+        if isinstance(value, Scanned):
+            self._scan(value)
+        else:
+            self._rank(value)
+
+    def _scan(self, value: Scanned) -> None:
+        e = self.e
+        self.schedule = "thread"
+        last = value.dim == len(self.shape) - 1
+        self._open(self.shape[value.dim], last, True)
+        acc = e.declare(ctype(value.dtype), "acc", value.start)
+        e.block.own.discard(acc)
+        with e.inside(self.loop_head()):
+            index = self.element()
+            term = e.variable(value.arg, index)
+            e.line(value.step.format(term))
+            e.line(f"{self.out.text}[{self.flat}] = {value.result};")
+
+    def _rank(self, value: Ranked) -> None:
+        e, kernel = self.e, self.kernel
+        n = kernel.size_name(times(self.shape), "n")
+        size = self.shape[value.dim]
+        kernel.grid = f"({n} + threads - 1) / threads"
+        e.line("int idx = blockIdx.x * blockDim.x + threadIdx.x;")
+        e.line(f"if (idx >= {n}) return;")
+        cols = kernel.size_name(size, "cols")
+        inner_dims = self.shape[value.dim + 1 :]
+        index = e.split("idx", self.shape)
+        if times(inner_dims).value == 1:
+            e.line(f"int row = idx / {cols};")
+            e.line(f"int c = idx % {cols};")
+            other_flat, place, stride = f"row * {cols} + k", "row", ""
+        else:
+            inner = kernel.size_name(times(inner_dims), "inner")
+            e.line(f"int row = idx / ({cols} * {inner});")
+            e.line(f"int c = idx / {inner} % {cols};")
+            e.line(f"int j = idx % {inner};")
+            other_flat, place, stride = f"(row * {cols} + k) * {inner} + j", "row", inner
+        v = e.variable(value.arg, index)
+        e.block.own.discard(v)
+        e.declare("int", "rank", "0")
+        coords = [(lambda d: "k" if d == value.dim else index.coord(d))(d) for d in range(len(self.shape))]
+        sign = ">" if value.descending else "<"
+        with e.inside(f"for (int k = 0; k < {cols}; ++k)"):
+            other = Index(self.shape, other_flat, lambda d: coords[d])
+            u = e.variable(value.arg, other)
+            e.line(f"rank += {u} {sign} {v} || ({u} == {v} && k < c);")
+        keep = self.out.shape[value.dim] if len(self.out.shape) == len(self.shape) else Dim(1, "1")
+        if keep.value != size.value:
+            first = value.first
+            condition = f"rank == {first}" if keep.value == 1 else f"rank < {e.size(keep)}"
+            if first and keep.value != 1:
+                condition = f"rank >= {first} && rank < {first} + {e.size(keep)}"
+            target = f"{place}" if keep.value == 1 else f"{place} * {e.size(keep)} + rank"
+        else:
+            condition, target = "", f"{place} * {cols} + rank"
+        if stride:
+            target = f"({target}) * {stride} + j" if " " in target else f"{target} * {stride} + j"
+        result = "c" if value.index else v
+        text = f"{self.out.text}[{target}] = {result};"
+        e.line(f"if ({condition}) {text}" if condition else text)

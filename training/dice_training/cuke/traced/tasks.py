@@ -1,0 +1,102 @@
+"""Which task a row is about: those of a file in an order drawn from the seed, or invented ones."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from dice_training.cuke.traced import INVENTED, UNWRITTEN
+from dice_training.cuke.traced.invented import invented_task
+from dice_training.cuke.traced.samples import Kind, Row, Task, task_sample
+from dice_training.data import DataError
+
+_SECONDS = 20
+"""A task that takes longer to trace is left out."""
+_ATTEMPTS = 8
+
+
+@lru_cache(maxsize=2)
+def tasks_of(path: str) -> tuple[Task, ...]:
+    """The tasks of a JSONL file. Raises DataError that names the line."""
+    found = []
+    with Path(path).open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                task = json.loads(line)
+                found.append(Task(str(task["id"]), task["pytorch_code"]))
+            except (ValueError, KeyError, TypeError) as error:
+                raise DataError(f"{path}:{number}: not a task with id and pytorch_code: {error}") from error
+    return tuple(found)
+
+
+@lru_cache(maxsize=4)
+def _order(path: str, seed: int) -> list[int]:
+    order = list(range(len(tasks_of(path))))
+    random.Random(seed).shuffle(order)
+    return order
+
+
+def row_of_task(tasks: str, seed: int, index: int, kind: Kind | None, split: str | None) -> Row:
+    """Row ``index``: each task once in each round, in a form drawn anew. ``split`` leaves out the other families."""
+    if tasks == INVENTED:
+        row = _invented(seed, index, kind)
+    else:
+        order = _order(tasks, seed)
+        row = _row(tasks_of(tasks)[order[index % len(order)]], seed, index, kind)
+    if split not in (None, row.get("split", split)):
+        return _left_out(row["task"], seed, index, kind, "of the other split")
+    return row
+
+
+def _invented(seed: int, index: int, kind: Kind | None) -> Row:
+    """The first of some tasks that can be written."""
+    row: Row = {}
+    for attempt in range(_ATTEMPTS):
+        row = _row(invented_task(seed, index, attempt), seed, index, kind)
+        if "verdict" not in row:
+            break
+    return row
+
+
+def _row(task: Task, seed: int, index: int, kind: Kind | None) -> Row:
+    try:
+        with time_limit(_SECONDS):
+            return task_sample(task, seed, index, kind)
+    except TimeoutError:
+        return _left_out(task.id, seed, index, kind, f"takes longer than {_SECONDS} s to trace")
+
+
+def _left_out(task: str, seed: int, index: int, kind: Any, reason: str) -> Row:
+    return {
+        "id": f"{seed}-{index}",
+        "task": task,
+        "kind": kind or "module",
+        "family": "",
+        "verdict": {"verdict": UNWRITTEN, "reason": reason},
+    }
+
+
+@contextlib.contextmanager
+def time_limit(seconds: int) -> Iterator[None]:
+    """TimeoutError in the main thread after ``seconds``; elsewhere no limit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def expired(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, expired)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
