@@ -89,7 +89,11 @@ def test_an_orphan_in_its_own_session_dies_too(tmp_path: Path) -> None:
 def test_no_network(tmp_path: Path) -> None:
     text = "import socket\nsocket.create_connection(('127.0.0.1', 1), 2)"
     listener = __import__("socket").create_server(("127.0.0.1", 0))
-    with listener, runner(tmp_path) as worker, pytest.raises(Failed, match="Network is unreachable"):
+    with (
+        listener,
+        runner(tmp_path) as worker,
+        pytest.raises(Failed, match=r"Network is unreachable|not permitted"),
+    ):
         load(worker, text.replace("1), 2", f"{listener.getsockname()[1]}), 2"))
 
 
@@ -212,3 +216,71 @@ def test_an_endless_import_does_not_get_the_time_of_a_build(monkeypatch: pytest.
         found = session.verify_module(REFERENCE, "while True:\n    pass\n")
         assert found.verdict == "timeout", found
         assert time.monotonic() - begun < 30
+
+
+FILTERED = pytest.mark.skipif(
+    "seccomp filter" not in sandbox.active(), reason="no seccomp numbers for this machine"
+)
+CALLS = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+
+
+@FILTERED
+@pytest.mark.parametrize(
+    "call",
+    [
+        "libc.ptrace(16, 1, 0, 0)",
+        "libc.unshare(0x10000000)",
+        "libc.mount(None, b'/', None, 0x1000, None)",
+        "libc.socket(2, 1, 0)",
+        "libc.socket(10, 2, 0)",
+        "libc.process_vm_readv(1, None, 0, None, 0, 0)",
+    ],
+)
+def test_calls_that_no_kernel_needs_are_refused(tmp_path: Path, call: str) -> None:
+    with runner(tmp_path) as worker:
+        load(worker, f"{CALLS}assert {call} == -1 and ctypes.get_errno() == 1, ctypes.get_errno()")
+
+
+def test_what_compilers_and_torch_need_is_allowed(tmp_path: Path) -> None:
+    text = (
+        "import socket, subprocess, threading, mmap, torch\n"
+        "a, b = socket.socketpair()\na.send(b'x')\nassert b.recv(1) == b'x'\n"
+        "assert subprocess.run(['true']).returncode == 0\n"
+        "t = threading.Thread(target=lambda: None)\nt.start()\nt.join()\nmmap.mmap(-1, 4096)\n"
+        "assert torch.ones(3).sum().item() == 3\n"
+    )
+    with runner(tmp_path) as worker:
+        load(worker, text)
+
+
+@pytest.mark.skipif("limit of processes" not in sandbox.active(), reason="no user namespaces, or root")
+def test_a_fork_bomb_is_small(tmp_path: Path) -> None:
+    text = (
+        "import os, time\nmade = 0\n"
+        "try:\n    while made < 2000:\n        if os.fork() == 0:\n            time.sleep(60)\n"
+        "        made += 1\nexcept BlockingIOError:\n    pass\nassert made < 1900, made\n"
+    )
+    with runner(tmp_path) as worker:
+        load(worker, text)
+    assert gone(str(tmp_path))
+
+
+@pytest.mark.skipif(
+    not any("no signals to others" in wall for wall in sandbox.active()),
+    reason="a kernel before Landlock ABI 6",
+)
+def test_no_signal_reaches_the_outside(tmp_path: Path) -> None:
+    victim = subprocess.Popen(["sleep", "60"])
+    text = (
+        "import os, signal\n"
+        "for pid in [{pid}, *range(2, 8)]:\n"
+        "    try:\n        os.kill(pid, signal.SIGKILL)\n"
+        "    except (PermissionError, ProcessLookupError):\n        pass\n"
+    )
+    try:
+        with runner(tmp_path) as worker:
+            load(worker, text.format(pid=victim.pid))
+        assert victim.poll() is None
+    finally:
+        victim.kill()
+        victim.wait()

@@ -28,7 +28,7 @@ def ask(script: Sequence[float | bool], **limits: float) -> Any:
     def run() -> None:
         runner = Channel(theirs, NONCE)
         runner.receive(5.0)
-        with contextlib.suppress(Closed):
+        with contextlib.suppress(Closed, OSError):
             for step in script:
                 if isinstance(step, bool):
                     runner.send({"building": step})

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from dice_engine.verify import seccomp
+
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET, _CLONE_NEWIPC = (
     0x00020000,
     0x10000000,
@@ -30,6 +32,10 @@ _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 # write_file, remove_dir, remove_file, make_char/dir/reg/sock/fifo/block/sym; refer, truncate come with later ABIs.
 _WRITE_RIGHTS = (1 << 1) | sum(1 << bit for bit in range(4, 13))
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
+_TCP = 0b11
+"""bind and connect."""
+_OUTSIDE = 0b11
+"""Abstract Unix sockets and signals of processes outside."""
 _KEPT_ENVIRONMENT = (
     "PATH",
     "LD_LIBRARY_PATH",
@@ -79,6 +85,14 @@ def apply_limits(limits: Limits, cuda: bool) -> None:
         _limit(resource.RLIMIT_AS, limits.memory_bytes)
 
 
+def limit_processes() -> None:
+    """Room for the threads of torch and of compilers, no more; root is not counted by the kernel.
+
+    Only in a user namespace of its own: elsewhere all of the user's processes count.
+    """
+    _limit(resource.RLIMIT_NPROC, max(512, 8 * (os.cpu_count() or 1)))
+
+
 def enter_namespaces(pids: bool = True) -> bool:
     """Move to fresh user, network, IPC, mount and (``pids``, for children) PID namespaces. False where refused."""
     uid, gid = os.getuid(), os.getgid()
@@ -101,14 +115,18 @@ def drop_privileges() -> None:
 
 
 def restrict_writes(folders: list[Path]) -> bool:
-    """Landlock: no file outside ``folders`` can be written, made or removed. False where the kernel lacks it."""
+    """Landlock: no file outside ``folders`` can be written, made or removed, and, where the kernel knows how, no
+    signal sent to a process outside. False where the kernel lacks it."""
     abi = _landlock_abi()
     if abi < 1:
         return False
     rights = _WRITE_RIGHTS | (_REFER if abi >= 2 else 0) | (_TRUNCATE if abi >= 3 else 0)
     libc = _libc()
-    attributes = ctypes.create_string_buffer(struct.pack("Q", rights), 8)
-    ruleset = libc.syscall(_LANDLOCK_CREATE, attributes, 8, 0)
+    # Later kernels also keep it from TCP (no rule allows any), from abstract sockets and signals to the outside.
+    fields = [rights, *([_TCP] if abi >= 4 else []), *([_OUTSIDE] if abi >= 6 else [])]
+    packed = struct.pack(f"{len(fields)}Q", *fields)
+    attributes = ctypes.create_string_buffer(packed, len(packed))
+    ruleset = libc.syscall(_LANDLOCK_CREATE, attributes, len(packed), 0)
     if ruleset < 0:
         return False
     try:
@@ -144,8 +162,12 @@ def active() -> tuple[str, ...]:
     os.waitpid(child, 0)
     if allowed:
         walls += ["user namespace", "network namespace", "PID namespace"]
+        walls += ["limit of processes"] if os.getuid() != 0 else []
     if _landlock_abi() >= 1:
-        walls.append(f"Landlock ABI {_landlock_abi()} (writes only to its own folder)")
+        signals = ", no signals to others" if _landlock_abi() >= 6 else ""
+        walls.append(f"Landlock ABI {_landlock_abi()} (writes only to its own folder{signals})")
+    if seccomp.program(platform.machine()) is not None:
+        walls.append("seccomp filter")
     return tuple(walls)
 
 

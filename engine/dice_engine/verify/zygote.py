@@ -29,7 +29,7 @@ from typing import Any
 
 import msgpack
 
-from dice_engine.verify import sandbox
+from dice_engine.verify import sandbox, seccomp
 
 _MESSAGE_BYTES = 1 << 16
 _RUNNER_FD = 3
@@ -275,12 +275,16 @@ def _become_runner(request: dict[str, Any], handle: int, zygote: int) -> None:
         os.environ.update(kept)
         cuda = bool(request["cuda"])
         # The CUDA driver starts neither in a PID namespace of its own nor without writing to its /proc.
-        if sandbox.enter_namespaces(pids=not cuda) and not cuda:
+        own = sandbox.enter_namespaces(pids=not cuda)
+        if own and not cuda:
             _become_keeper()
         limits = sandbox.Limits(*request["limits"])
         sandbox.apply_limits(limits, cuda)
         sandbox.restrict_writes([folder, Path("/dev"), *([Path("/proc")] if cuda else [])])
         sandbox.drop_privileges()
+        if own:
+            sandbox.limit_processes()
+        seccomp.restrict()
 
         import torch
 
