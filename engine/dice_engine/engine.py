@@ -194,12 +194,10 @@ class Engine:
         top_k: int = 0,
         top_p: float = 1.0,
         stop: Sequence[str] = (),
-        forced: str = "",
         priority: int = 0,
     ) -> Task:
         """Queue ``n`` candidates. Candidate 0 is greedy, i > 0 is drawn at ``temperature`` with ``seed + i``.
-        A core ends before the first of the texts in ``stop``, and begins with the text ``forced``. Requests of higher
-        ``priority`` go first.
+        A core ends before the first of the texts in ``stop``. Requests of higher ``priority`` go first.
 
         Events are a :class:`BlockProgress` for each block and a :class:`Candidate` for each that is done. Raises
         :class:`dice_engine.prompts.PromptError` for a request that does not fit the context.
@@ -222,11 +220,7 @@ class Engine:
         seeds = [seed + i for i in range(n)]
         temperatures = [0.0] + [temperature] * (n - 1)
         job = self._decoder.submit(
-            DecodeRequest(
-                *(prompt, options, seeds, temperatures, self.tokenizer.stop_ids),
-                forced=self.tokenizer.encode(forced),
-            ),
-            priority,
+            DecodeRequest(prompt, options, seeds, temperatures, self.tokenizer.stop_ids), priority
         )
         task = self._tasks[job] = Task(request, job, stop)
         return task
@@ -266,7 +260,8 @@ class Engine:
             )
 
     def _core(self, task: Task, tokens: list[int], new: int, finished: bool) -> str | None:
-        """The core in a reply whose last ``new`` tokens have just come; None: there is more to come."""
+        """The core, without its given beginning, in a reply whose last ``new`` tokens have just come; None: there is
+        more to come."""
         kind, suffix, chat = task.request.kind, task.request.suffix, self.format != "fim"
         if not finished:
             if not chat and not task.stop:
@@ -280,9 +275,10 @@ class Engine:
         text = self.tokenizer.decode(tokens)
         places = [text.find(stop) for stop in task.stop]
         cut = min((place for place in places if place >= 0), default=None)
-        if cut is None and not finished and core_end(kind, text, suffix) is None:
+        begin = task.request.begin
+        if cut is None and not finished and core_end(kind, begin + text, suffix) is None:
             return None
-        return parse_core(kind, text[:cut], self.format, suffix)
+        return parse_core(kind, begin + text[:cut], self.format, suffix)[len(begin) :]
 
 
 def _room_for_keys(device: torch.device, share: float, folder: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
         request = read_infill(options.infill) if options.infill else read_reference(options.reference)
+        request = replace(request, begin=options.begin)
         # After the input is known to be good: torch takes seconds to import.
         share_cores()
         from dice_engine.decode.jobs import DecodeError
@@ -48,7 +50,6 @@ def main(argv: list[str] | None = None) -> int:
                 top_k=options.top_k,
                 top_p=options.top_p,
                 stop=options.stop,
-                forced=options.begin,
             )
         except (CheckpointError, DecodeError, ValueError) as error:
             raise InputError(str(error)) from None
@@ -67,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
         for candidate in candidates:
             state = "" if candidate.complete else ", cut at the length limit"
             print(f"--- candidate {candidate.index}: {len(candidate.tokens)} tokens{state}")
-            print(candidate.core)
+            print(request.begin + candidate.core)
     return 0 if any(c.complete for c in candidates) else 1
 
 
@@ -121,8 +122,8 @@ def read_reference(path: Path) -> CoreRequest:
 def _report(request: CoreRequest, candidate: Candidate) -> dict[str, Any]:
     return {
         "index": candidate.index,
-        "core": candidate.core,
-        "program": request.prefix + candidate.core + request.suffix,
+        "core": request.begin + candidate.core,
+        "program": request.prefix + request.begin + candidate.core + request.suffix,
         "complete": candidate.complete,
         "tokens": candidate.tokens,
         "step_map": candidate.step_map,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import dice_engine
@@ -55,7 +56,7 @@ def test_many_requests_give_what_each_gives_alone(engine: Engine) -> None:
     assert engine.candidates(REQUEST, 1, max_new_tokens=8)
 
 
-def test_stop_texts_and_a_forced_beginning(engine: Engine) -> None:
+def test_stop_texts(engine: Engine) -> None:
     whole = engine.candidates(REQUEST, n=3, seed=7, max_new_tokens=40)
     for c in whole:
         for length in (1, 3):
@@ -65,8 +66,14 @@ def test_stop_texts_and_a_forced_beginning(engine: Engine) -> None:
                 assert cut.core == full.core.partition(stop)[0]
                 assert full.tokens[: len(cut.tokens)] == cut.tokens
                 assert cut.complete == (full.complete or stop in full.core)
-    begun = engine.candidates(REQUEST, n=2, max_new_tokens=24, forced="float y = ")
-    assert all(c.core.startswith("float y = ") and len(c.step_map) == len(c.tokens) for c in begun)
+
+
+def test_a_core_whose_beginning_is_given(engine: Engine) -> None:
+    begin = "float y = "
+    found = engine.candidates(replace(REQUEST, begin=begin), n=2, max_new_tokens=24)
+    prompt = [*build_prompt(REQUEST, engine.tokenizer), *engine.tokenizer.encode(begin)]
+    assert found[0].tokens == engine.model.generate(prompt, 24).tokens[0]
+    assert found[0].core == engine.tokenizer.decode(found[0].tokens)
 
 
 def test_progress_for_each_block_and_cancel(engine: Engine) -> None:
