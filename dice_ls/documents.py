@@ -113,13 +113,14 @@ class Document:
             )
         finally:
             self._search = None
-        if self._edits is None:
+        edits, self._edits = self._edits, []
+        if edits is None:
             return
         from dice_engine.source.incremental import edited
 
-        for start, end, size, data in self._edits:
+        for start, end, size, data in edits:
             found = edited(found, data, start, end, size) if found is not None else None
-        self._take(found, exact=not self._edits)
+        self._take(found, exact=not edits)
 
     def _take(self, found: list[Hole] | None, exact: bool = False) -> None:
         self._found, self._exact, self._pairs = found, exact, None
@@ -187,14 +188,17 @@ class Document:
         self._positions = self.positions.edited(start, end, text)
         self._text = None
         data = self._positions.data
-        if self._edits is not None:
+        if self._search is not None and self._edits is not None:
             self._edits.append((start, end, len(text), data))
-        found = None
+        found, exact = None, False
         if self._found is not None and self.path.endswith((".cu", ".cuh")):
-            from dice_engine.source.incremental import edited
+            from dice_engine.source.incremental import edited, same_plans
 
-            found = edited(self._found, data, start, end, len(text))
-        self._take(found)
+            before = self._found
+            found = edited(before, data, start, end, len(text))
+            if found is not None and same_plans(before, found, start, end, len(text)):
+                exact = self._exact
+        self._take(found, exact)
 
     def mark(self, start: int, end: int) -> Mark:
         """Follow the bytes ``start`` to ``end`` from now on, as long as somebody holds the mark."""

@@ -32,7 +32,7 @@ def evidence(
         "state": record.state if record is not None else "none",
         "stale": stale,
         "summary": _summary(hole, record, stale),
-        "plan": plan_evidence(plan, hole),
+        "plan": plan_evidence(plan),
         "candidates": [_candidate(item) for item in candidates],
         "device": known,
         "checkpoint": Path(record.checkpoint).name if record is not None and record.checkpoint else "nano",
@@ -51,17 +51,12 @@ def ordered(record: Record | None) -> list[Candidate]:
     return offers + [item for _, item in sorted(record.candidates.items()) if item not in offers]
 
 
-def plan_evidence(plan: Plan, hole: Hole) -> PlanEvidence:
-    from dice_engine.source.holes import decode
+def plan_evidence(plan: Plan) -> PlanEvidence:
     from dice_engine.source.plan_view import explain
     from dice_engine.source.plans import checking_sizes, measuring_sizes
 
-    text = None
-    if hole.kind == "kernel_body":
-        decoded = decode(hole)
-        text = decoded.prefix + decoded.core + decoded.suffix
     how: list[HowTested] = [
-        {"what": part.what, "value": part.value, "origin": part.origin} for part in explain(plan, text)
+        {"what": part.what, "value": part.value, "origin": part.origin} for part in explain(plan)
     ]
     return {
         "source": plan.source,

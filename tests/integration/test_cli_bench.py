@@ -17,11 +17,15 @@ def report(*arguments: str) -> dict[str, Any]:
 
 
 def test_lsp() -> None:
-    found = report("lsp", "--kernels", "4", "--requests", "6")
-    assert found["kernels"] == 4 and 0 < found["initialize_ms"] < 20_000 and found["open_ms"] > 0
-    assert set(found["requests"]) == {"codeAction", "codeLens", "codeLens after a key"}
+    found = report(
+        "lsp", *["--kernels", "4", "--lines", "200", "--requests", "6", "--jobs", "0", "--ghosts", "0"]
+    )
+    assert found["kernels"] == 4 and found["lines"] >= 200 and found["jobs"] == 0
+    assert 0 < found["initialize_ms"] < 20_000 and found["open_ms"] > 0 and found["memory_mb"] > 10
+    assert set(found["requests"]) == {"codeAction", "codeLens", "hover", "didChange", "ping"}
     for times in found["requests"].values():
         assert 0 < times["median_ms"] <= times["p99_ms"] <= times["max_ms"]
+    assert found["cancel_ms"] is None and found["ghost_text"] is None
 
 
 @pytest.mark.skipif(not NANO.exists(), reason="the embedded checkpoint is not in this tree")

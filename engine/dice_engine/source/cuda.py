@@ -54,7 +54,7 @@ def find_kernels(text: str) -> list[KernelSpan]:
     return list(_find(text)) if "__global__" in text else []
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=6)
 def _find(text: str) -> tuple[KernelSpan, ...]:
     data = to_bytes(text)
     lexed = lex(data)
@@ -62,7 +62,10 @@ def _find(text: str) -> tuple[KernelSpan, ...]:
     starts = [i for i, token in enumerate(lexed.tokens) if token.kind == "__global__"]
     bodies = {i: body for i in starts if (body := scan(lexed, i)) is not None}
     grammar, broken = _grammar_bodies(data)
-    unbalanced = broken and sum((t.kind == "{") - (t.kind == "}") for t in lexed.tokens) != 0
+    balanced = sum((t.kind == "{") - (t.kind == "}") for t in lexed.tokens) == 0
+    unbalanced = broken and not balanced
+    if balanced:
+        TREES.balanced.add(data)
     kernels = []
     for index, body in bodies.items():
         token = lexed.tokens[index]
@@ -175,6 +178,8 @@ class Trees:
         self._most = most
         self._trees: OrderedDict[bytes, tree_sitter.Tree] = OrderedDict()
         self._lock = threading.Lock()
+        self.balanced: set[bytes] = set()
+        """The texts among these whose braces are known to balance."""
 
     def tree(self, data: bytes, edit: tuple[bytes, int, int, int] | None = None) -> tree_sitter.Tree:
         """The tree of ``data``; ``edit``: the text before, and the start, end and new size of what was replaced."""
@@ -201,6 +206,7 @@ class Trees:
             self._trees[data] = tree
             while len(self._trees) > self._most:
                 self._trees.popitem(last=False)
+            self.balanced &= self._trees.keys()
         return tree
 
 
@@ -208,7 +214,7 @@ def _point(data: bytes, offset: int) -> tuple[int, int]:
     return data.count(b"\n", 0, offset), offset - data.rfind(b"\n", 0, offset) - 1
 
 
-TREES = Trees(4)
+TREES = Trees(2)
 
 
 def bodies_by_grammar(tree: tree_sitter.Tree) -> dict[int, tuple[int, int]]:

@@ -30,6 +30,14 @@ def edited(holes: Sequence[Hole], new: bytes, start: int, end: int, size: int) -
     return found if found is not None and _grammar_agrees(found, old, new, start, end, size) else None
 
 
+def same_plans(old: Sequence[Hole], new: Sequence[Hole], start: int, end: int, size: int) -> bool:
+    """Whether an edit that was followed leaves every plan as it is, the lines that it names included."""
+    if not any(hole.start_byte <= start and end <= hole.end_byte for hole in old):
+        return False
+    before, after = old[0].data[start:end], new[0].data[start : start + size]
+    return b"\n" not in before and b"\n" not in after
+
+
 def _followed(
     holes: Sequence[Hole], old: bytes, new: bytes, start: int, end: int, size: int
 ) -> list[Hole] | None:
@@ -57,10 +65,13 @@ def _followed(
 
 def _grammar_agrees(holes: list[Hole], old: bytes, new: bytes, start: int, end: int, size: int) -> bool:
     """Whether the grammar gives the bodies that the lexer gives, as it must for a kernel to be editable."""
+    balanced = old in TREES.balanced  # the edit itself changes no balance
     tree = TREES.tree(new, (old, start, end, size))
+    if balanced:
+        TREES.balanced.add(new)
     if not tree.root_node.has_error:
         return True
-    if new.count(b"{") != new.count(b"}"):
+    if not balanced:
         return False
     bodies = bodies_by_grammar(tree)
     for hole in holes:

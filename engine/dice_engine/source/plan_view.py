@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dice_engine.source.expressions import ExpressionError
-from dice_engine.source.host import HostError, Unsupported
 from dice_engine.source.plan import Buffer, Fill, Plan
-from dice_engine.source.plans import checking_sizes, host_program, measuring_sizes, rehearse
+from dice_engine.source.plan_run import checking_sizes, measuring_sizes
 
 _ROLES = {
     "in": "read",
@@ -27,11 +25,8 @@ class Part:
     origin: str = ""
 
 
-def explain(plan: Plan, text: str | None = None) -> list[Part]:
-    """The parts of a plan, in the order a reader asks for them. ``text``: the CUDA source, to follow a launch in it.
-
-    Empty for a ``no_plan``; its reason says everything.
-    """
+def explain(plan: Plan) -> list[Part]:
+    """The parts of a plan, in the order a reader asks for them; none for a ``no_plan``, whose reason says it all."""
     if not plan.runnable:
         return []
     origin = plan.origin
@@ -44,8 +39,8 @@ def explain(plan: Plan, text: str | None = None) -> list[Part]:
         parts.append(Part("grid", ", ".join(plan.grid), origin.get("grid", "")))
         parts.append(Part("block", ", ".join(plan.block), origin.get("block", "")))
         parts.append(Part("shared bytes", plan.shared, origin.get("smem", "")))
-    elif text is not None and plan.wrapper is not None:
-        parts += _launch(plan, text)
+    elif "launch" in origin:
+        parts.append(Part("launch", origin["launch"], origin.get("grid", "")))
     parts += [Part(b.name, _buffer(b), origin.get("buffers", origin.get("roles", ""))) for b in plan.buffers]
     parts += [Part(name, _fill(fill), origin.get("fill", "")) for name, fill in plan.scalars.items()]
     if plan.templates != ({},):
@@ -76,20 +71,6 @@ def explain(plan: Plan, text: str | None = None) -> list[Part]:
     return parts
 
 
-def _launch(plan: Plan, text: str) -> list[Part]:
-    """The launch that the wrapper makes at the sizes that are timed."""
-    sizes = measuring_sizes(plan)
-    try:
-        calls = rehearse(host_program(text), plan, sizes, plan.templates[0])
-    except (Unsupported, HostError, ExpressionError, ValueError):
-        return []
-    call = next((call for call in calls if call.kernel == plan.kernel), None)
-    if call is None:
-        return []
-    value = f"grid {_dim(call.grid)}, block {_dim(call.block)}, {call.shared} shared bytes at {_bindings([sizes])}"
-    return [Part("launch", value, plan.origin.get("grid", ""))]
-
-
 def _buffer(buffer: Buffer) -> str:
     return f"{buffer.extent} elements, {_ROLES[buffer.role]}" + (
         "" if buffer.role == "out" else f", {_fill(buffer.fill)}"
@@ -112,8 +93,3 @@ def _bindings(
     return "; ".join(
         ", ".join(f"{name}={value}" for name, value in one.items()) or "as it is" for one in sets
     )
-
-
-def _dim(dim: tuple[int, int, int]) -> str:
-    x, y, z = dim
-    return f"{x}" if y == z == 1 else f"{x} x {y}" if z == 1 else f"{x} x {y} x {z}"

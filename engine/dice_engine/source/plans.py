@@ -78,13 +78,13 @@ class _Plans:
 _PLANS = _Plans(2048)
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=3)
 def host_program(text: str) -> HostProgram:
     """``HostProgram(text)``, kept for the next kernel of the same text."""
     return HostProgram(text)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=4)
 def _without_bodies(text: str) -> str:
     """``text`` with kernel bodies emptied, line for line: what plans depend on, the same while a body is edited.
 
@@ -212,7 +212,24 @@ def _wrapper_plan(
         chosen = choose(symbols, kernel, functools.partial(_calls, program, plan, templates[0]))
     except (Unsupported, HostError, ExpressionError) as error:
         return Plan.none(f"launch in {where} cannot be followed: {error}")
-    return _with_sizes(plan, chosen, symbols, where, line)
+    sized = _with_sizes(plan, chosen, symbols, where, line)
+    return _with_launch(program, sized) if sized.runnable else sized
+
+
+def _with_launch(program: HostProgram, plan: Plan) -> Plan:
+    """The launch that the wrapper makes at the sizes that are timed, in words for the reader of the plan."""
+    sizes = measuring_sizes(plan)
+    calls = rehearse(program, plan, sizes, plan.templates[0])
+    call = next((call for call in calls if call.kernel == plan.kernel), None)
+    if call is None:
+        return plan
+    grid, block = (
+        "x".join(str(part) for part in dim).removesuffix("x1").removesuffix("x1")
+        for dim in (call.grid, call.block)
+    )
+    given = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    words = f"grid {grid}, block {block}, {call.shared} shared bytes at {given}"
+    return replace(plan, origin={**plan.origin, "launch": words})
 
 
 def _calls(program: HostProgram, plan: Plan, template: dict[str, str], sizes: dict[str, int]):
