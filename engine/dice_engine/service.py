@@ -45,7 +45,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 async def _run(options: argparse.Namespace) -> None:
-    service = Service(options.idle_seconds, options.exit_when_idle)
+    service = Service(options.idle_seconds, options.exit_when_idle, options.gpu_memory)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):  # Windows
@@ -75,7 +75,8 @@ async def _ask(options: argparse.Namespace) -> int:
     else:
         models = ", ".join(status.models) or "none loaded"
         print(f"engine: pid {status.pid}, dice-ls {status.version}, up {status.uptime_seconds:.0f} s")
-        print(f"device: {status.device}")
+        memory = f", {status.gpu_bytes / 1e9:.1f} GB of its memory held" if status.gpu_bytes else ""
+        print(f"device: {status.device}{memory}")
         print(f"models: {models}")
         print(f"requests: {status.active} running, {status.waiting} waiting; clients: {status.clients}")
     return 0
@@ -95,8 +96,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--exit-when-idle", action="store_true", help="end after that time too, when no editor is connected"
     )
+    parser.add_argument(
+        "--gpu-memory",
+        type=_share,
+        metavar="SHARE",
+        help="of the GPU's memory, 0.05 to 0.95, weights included (weights and moderate room beside them)",
+    )
     parser.add_argument("--json", action="store_true", help="print the answer of --status or --stop as JSON")
     return parser
+
+
+def _share(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0.05 <= number <= 0.95:
+        raise argparse.ArgumentTypeError(f"expected a share from 0.05 to 0.95, not {text!r}")
+    return number
 
 
 def _seconds(text: str) -> float:

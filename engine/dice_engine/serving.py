@@ -34,9 +34,9 @@ def version() -> str:
 class Service:
     """All connections of one engine process. ``await run()`` returns when it was asked to end."""
 
-    def __init__(self, idle_seconds: float, exit_when_idle: bool) -> None:
+    def __init__(self, idle_seconds: float, exit_when_idle: bool, gpu_memory: float | None = None) -> None:
         self.idle_seconds, self.exit_when_idle = idle_seconds, exit_when_idle
-        self.decode = DecodeQueue(idle_seconds)
+        self.decode = DecodeQueue(idle_seconds, gpu_memory)
         self.connections: set[Connection] = set()
         self.token = ""
         self.started = self.last_active = time.monotonic()
@@ -91,6 +91,7 @@ class Service:
             waiting=len(self.decode) - self.decode.running,
             uptime_seconds=now - self.started,
             idle_seconds=0.0 if active else now - self.last_active,
+            gpu_bytes=self.decode.gpu_bytes,
         )
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

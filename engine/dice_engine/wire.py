@@ -64,6 +64,8 @@ class GenerateRequest:
     """Higher goes first. Above 0 somebody waits while typing, and no verification follows."""
     begin: str = ""
     """The beginning of the core, when it stands already: candidates go on from there."""
+    trace: bool = False
+    """Let ``progress`` say which tokens came and when."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,10 @@ class Progress:
     tokens: int
     finished: int
     n: int
+    new: list[int] = field(default_factory=list)
+    """With ``trace``: the block's tokens."""
+    steps: list[int] = field(default_factory=list)
+    """With ``trace``: for each of them the step inside the block at which it was unmasked."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +190,8 @@ class Status:
     waiting: int = 0
     uptime_seconds: float = 0.0
     idle_seconds: float = 0.0
+    gpu_bytes: int = 0
+    """GPU memory that the engine process holds."""
 
 
 Request: TypeAlias = Hello | GenerateRequest | VerifyRequest | CancelRequest | StatusRequest | ShutdownRequest
