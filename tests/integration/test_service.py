@@ -23,6 +23,7 @@ from dice_engine import wire
 from dice_engine.client import EngineClient, EngineError
 from dice_engine.devices import gpu_name
 from dice_engine.verify_pool import VerifyPool
+from safetensors.torch import load_file, save_file
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="speaks to the Unix socket directly")
 
@@ -109,6 +110,49 @@ async def test_requests_of_one_client_run_side_by_side(
         [e.tokens for e in events if isinstance(e, wire.CandidateEvent)] for events in (alone, *together)
     ]
     assert all(t == tokens[0] for t in tokens)
+
+
+@pytest.mark.asyncio
+async def test_a_trace_is_streamed_on_request(client: EngineClient, request_: wire.GenerateRequest) -> None:
+    plain = [e for e in await collect(client, request_) if isinstance(e, wire.Progress)]
+    assert not any(e.new or e.steps for e in plain)
+    events = await collect(client, replace(request_, trace=True))
+    for candidate in (e for e in events if isinstance(e, wire.CandidateEvent)):
+        mine = [e for e in events if isinstance(e, wire.Progress) and e.candidate == candidate.index]
+        assert [t for e in mine for t in e.new] == candidate.tokens
+        assert [s for e in mine for s in e.steps] == candidate.step_map
+
+
+@pytest.mark.asyncio
+async def test_a_checkpoint_that_changes_is_loaded_anew(
+    client: EngineClient, request_: wire.GenerateRequest, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    """Sharded; in the middle of a change the old one serves on."""
+    folder = tmp_path / "changing"
+    shutil.copytree(tiny_checkpoint, folder)
+    state = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    shards = {"a.safetensors": sorted(state)[::2], "b.safetensors": sorted(state)[1::2]}
+    for file, names in shards.items():
+        save_file({name: state[name] for name in names}, folder / file)
+    index = {"weight_map": {name: file for file, names in shards.items() for name in names}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    async def tokens() -> list[list[int]]:
+        events = await collect(client, replace(request_, checkpoint=str(folder)))
+        return [e.tokens for e in sorted_candidates(events)]
+
+    first = await tokens()
+    assert first == [e.tokens for e in sorted_candidates(await collect(client, request_))]
+    whole = (folder / "b.safetensors").read_bytes()
+    (folder / "b.safetensors").write_bytes(whole[: len(whole) // 2])
+    assert await tokens() == first
+    save_file({name: -state[name] for name in shards["b.safetensors"]}, folder / "b.safetensors")
+    assert await tokens() != first
+
+
+def sorted_candidates(events: list[wire.Event]) -> list[wire.CandidateEvent]:
+    return sorted((e for e in events if isinstance(e, wire.CandidateEvent)), key=lambda e: e.index)
 
 
 @pytest.mark.asyncio

@@ -133,7 +133,10 @@ def _fill_from(
                 scale = file.get_tensor(name + packing.SCALE_SUFFIX)
                 tensor = packing.dequantize_rows(tensor.to(device), scale.to(device))
             module_name, _, attribute = name.rpartition(".")
-            parameter = nn.Parameter(tensor.to(device=device, dtype=dtype), requires_grad=False)
+            # A copy also where nothing changes: the tensor is the file itself, and one that is written anew in place
+            # would take this process down.
+            tensor = tensor.to(device=device, dtype=dtype, copy=True)
+            parameter = nn.Parameter(tensor, requires_grad=False)
             setattr(model.get_submodule(module_name), attribute, parameter)
 
 
