@@ -10,7 +10,6 @@ import contextlib
 import gc
 import itertools
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -68,6 +67,8 @@ class DecodeQueue:
         self.device: str | None = None
         """Name of the device of the model used last; None before the first."""
         self.models: list[str] = []
+        self.gpu_bytes = 0
+        """GPU memory that models, keys and values hold, as of the last pass."""
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -75,12 +76,6 @@ class DecodeQueue:
     @property
     def running(self) -> int:
         return sum(job.task is not None for job in self._jobs)
-
-    @property
-    def gpu_bytes(self) -> int:
-        """GPU memory that models, keys and values hold."""
-        torch = sys.modules.get("torch")
-        return torch.cuda.memory_reserved() if torch is not None and torch.cuda.is_available() else 0
 
     def submit(self, request: wire.GenerateRequest, emit: Emit) -> DecodeJob:
         """Queue a request; its last event is ``Done`` or ``Error``. Raises :class:`QueueFull`."""
@@ -138,6 +133,7 @@ class DecodeQueue:
                 self._end(job, wire.Error(job.request.id, self._explain(error)))
             self._drop(engine)
             return
+        self.gpu_bytes = engine.gpu_bytes
         for job in jobs:
             if job.engine is engine and job.task is not None:
                 self._tell(job, job.task)
@@ -219,7 +215,7 @@ class DecodeQueue:
 
         log.info("idle: models unloaded")
         self._engines.clear()
-        self.models = []
+        self.models, self.gpu_bytes = [], 0
         gc.collect()  # a network and its decoder know each other
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

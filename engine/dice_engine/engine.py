@@ -110,6 +110,12 @@ class Engine:
         device = self.model.device
         return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
+    @property
+    def gpu_bytes(self) -> int:
+        """GPU memory that this process holds; 0 on a CPU."""
+        device = self.model.device
+        return torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
+
     def candidates(
         self,
         request: CoreRequest,

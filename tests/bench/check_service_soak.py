@@ -102,20 +102,25 @@ class Soak:
             device=self.device,
             priority=chance.randrange(2),
         )
-        cancel, seen = chance.random() < 0.1, 0
         try:
-            async with asyncio.timeout(300):
-                async for event in client.generate(request):
-                    seen += isinstance(event, wire.CandidateEvent)
-                    if cancel:
-                        cancel = False
-                        await client.cancel(id)
-                    if isinstance(event, wire.Done):
-                        whole = event.cancelled or seen == request.n
-                        self.ends["cancelled" if event.cancelled else "done" if whole else "lost"] += 1
-        except (EngineError, TimeoutError) as error:
+            end = await asyncio.wait_for(decode(client, request, cancel=chance.random() < 0.1), 300)
+        except (EngineError, asyncio.TimeoutError) as error:
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
-            self.ends["lost"] += 1
+            end = "lost"
+        self.ends[end] += 1
+
+
+async def decode(client: EngineClient, request: wire.GenerateRequest, cancel: bool) -> str:
+    """How the request ended; ``cancel`` it at its first event."""
+    seen = 0
+    async for event in client.generate(request):
+        seen += isinstance(event, wire.CandidateEvent)
+        if cancel:
+            cancel = False
+            await client.cancel(request.id)
+        if isinstance(event, wire.Done):
+            return "cancelled" if event.cancelled else "done" if seen == request.n else "lost"
+    return "lost"
 
 
 def resident(pid: int) -> int:
