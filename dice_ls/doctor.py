@@ -16,6 +16,7 @@ from typing import Literal
 
 from dice_engine import NANO
 from dice_engine.arguments import Arguments
+from dice_engine.sizing import fitting_model
 
 from dice_ls import __version__
 
@@ -53,6 +54,7 @@ def examine(checkpoint: str | None = None) -> list[Check]:
         _checkpoint(checkpoint),
         _gxx(),
         gpu,
+        _models(gpu.state == "ok"),
         _nvrtc(gpu.state == "ok"),
         _nvcc(),
         _sandbox(),
@@ -98,6 +100,17 @@ def _checkpoint(path: str | None) -> Check:
         return Check("checkpoint", "missing", f"no model in {folder}", advice)
     size = sum(file.stat().st_size for file in weights) / 2**20
     return Check("checkpoint", "ok", f"{folder} ({size:.1f} MiB)")
+
+
+def _models(gpu: bool) -> Check:
+    if not gpu:
+        return Check("models", "ok", "without a GPU: the embedded nano, on the CPU")
+    memory = _output("nvidia-smi", "--query-gpu=memory.free,memory.total", "--format=csv,noheader,nounits")
+    try:
+        free, total = (int(mebibytes) * 2**20 for mebibytes in (memory or "").splitlines()[0].split(","))
+    except (IndexError, ValueError):
+        return Check("models", "absent", "the GPU does not say how much memory it has", "see nvidia-smi")
+    return Check("models", "ok", fitting_model(free, total))
 
 
 def _gxx() -> Check:
