@@ -31,7 +31,7 @@ PUBLISHED = (
 
 
 def fitting_model(free: int, total: int) -> str:
-    """One line: the largest checkpoint that fits into ``free`` bytes of a GPU of ``total``, and what the others need."""
+    """One line: the largest checkpoint that fits into ``free`` bytes of a GPU, and what the next one needs."""
     room = f"{free / 1e9:.1f} of {total / 1e9:.1f} GB free"
     fitting = [model for model in PUBLISHED if model.needed <= free]
     if not fitting:
