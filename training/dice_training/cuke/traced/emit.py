@@ -88,6 +88,10 @@ class Emitter:
         self.size_name, self.buffer_name = size_name, buffer_name
         self.stats: dict[int, tuple[Index, str]] = {}
         """Reductions of the row at hand: id -> where they hold and the variable."""
+        self.given: dict[int, str] = {}
+        """Values that are parameters of a device function."""
+        self.prepared: dict[int, list[Value]] = {}
+        """Values that the device function ``prepare`` computes: id -> what it is given."""
         self.places: dict[tuple[str, tuple[int, ...]], Index] = {}
         """Indices whose coordinates are known without dividing their flat number."""
         self.whole: str | None = None
@@ -101,19 +105,22 @@ class Emitter:
 
     @contextmanager
     def inside(self, head: str, loop: bool = True) -> Iterator[None]:
-        self.line(f"{head} {{")
+        start = _UNIT * self.block.depth + f"{head} {{"
         inner = Block(self.block, self.block.depth + 1)
         self.block, outer = inner, self.block
         self.looping += loop
         before = set(self.names)
         yield
-        self.names = before  # what stands between the braces is free again behind them
+        # What stands between the braces is free again behind them.
+        self.names = before | (self.names & outer.own)
         self.looping -= loop
         self.block = outer
-        outer.lines += inner.lines
+        outer.lines += [start, *inner.lines]
         self.line("}")
 
     def fresh(self, base: str) -> str:
+        if re.fullmatch(r"[a-z]\d", base):  # a coordinate
+            base = next((k + base[1] for k in base[0] + "jmpqrt" if k + base[1] not in self.names), base)
         name, number = base, 1
         while name in self.names:
             name = f"{base}{number}"
@@ -139,7 +146,7 @@ class Emitter:
 
     # -- indices
 
-    def split(self, flat: str, shape: Shape, dims: Sequence[int] | None = None, letter: str = "i") -> Index:
+    def split(self, flat: str, shape: Shape, letter: str = "i", home: Block | None = None) -> Index:
         """The place of row-major number ``flat``; a coordinate is computed where it is first asked for."""
         known = self.places.get((flat, values(shape)))
         if known is not None:
@@ -152,8 +159,11 @@ class Emitter:
             key = ("coord", flat, values(sizes), place)
             found = self.block.find(key)
             if found is None:
+                here = self.block
+                self.block = home or here
                 found = self._coordinate(flat, sizes, place, letter)
                 self.block.known[key] = found
+                self.block = here
             return found
 
         return Index(shape, flat, coord)
@@ -191,8 +201,10 @@ class Emitter:
             return value.text
         if isinstance(value, Size):
             return value.write(self, index)
-        if value.memory is not None:
+        if id(value) not in self.given and value.memory is not None:
             value = value.memory
+        if id(value) in self.given:
+            return self.given[id(value)]
         if id(value) in self.stats:
             return self._statistic(value, index)
         key = (id(value), index.key)
@@ -206,7 +218,12 @@ class Emitter:
             return text
         if isinstance(value, Moved):
             return self.value(value.args[0], value.place(self, index))
+        if id(value) in self.prepared:
+            reads = [self.value(leaf, index) for leaf in self.prepared[id(value)]]
+            return self._keep(key, ctype(value.dtype), f"prepare({', '.join(reads)})")
         if isinstance(value, Point):
+            if value.inline:
+                return self.term(value, index)
             return self._point(value, index, key)
         if isinstance(value, Written):
             if value.heavy and (self.looping or index.flat is None or index.flat != self.whole):
@@ -233,13 +250,25 @@ class Emitter:
             raise NeedsMemory(value)
         return name
 
-    def _point(self, value: Point, index: Index, key: object) -> str:
+    def term(self, value: Point, index: Index) -> str:
+        """The expression of ``value`` itself; its arguments are variables or reads."""
+        return self._expression(value, self._arguments(value, index))
+
+    def _arguments(self, value: Point, index: Index) -> list[str]:
         texts = []
         for position, argument in enumerate(value.args):
             often = value.template.count(f"{{{position}}}") > 1
-            wanted = self.variable if position == 0 or often else self.value
+            inline = isinstance(argument, Point) and argument.inline
+            wanted = self.variable if (position == 0 and not inline) or often else self.value
             texts.append(wanted(argument, index))
-        text = expression(value.template, texts, value.args[0].dtype if value.args else value.dtype)
+        return texts
+
+    def _expression(self, value: Point, texts: Sequence[str]) -> str:
+        return expression(value.template, texts, value.args[0].dtype if value.args else value.dtype)
+
+    def _point(self, value: Point, index: Index, key: object) -> str:
+        texts = self._arguments(value, index)
+        text = self._expression(value, texts)
         kind = ctype(value.dtype)
         first = texts[0] if texts else ""
         if self._replaceable(value, first, kind):
@@ -253,6 +282,9 @@ class Emitter:
     def _replaceable(self, value: Point, name: str, kind: str) -> bool:
         """Whether the first argument's variable is free for the result."""
         first = value.args[0] if value.args else None
+        if isinstance(first, Point) and first.inline:
+            # Its own first argument's variable: free where the term was all that needed it.
+            return False
         while isinstance(first, Moved) and first.uses <= 1:
             first = first.args[0]
         return (
@@ -287,17 +319,3 @@ def literal(number: float | bool, dtype: torch.dtype) -> str:
         return "INFINITY" if number > 0 else "-INFINITY"
     text = repr(number).replace("e-0", "e-")
     return text if dtype == torch.float64 else text + "f"
-
-
-def no_dead_names(lines: list[str]) -> list[str]:
-    """``lines`` without declarations of integers that nothing uses."""
-    while True:
-        text = "\n".join(lines)
-        kept = []
-        for line in lines:
-            found = re.match(r"\s*int (\w+) = [^;]*;$", line)
-            if found is None or len(re.findall(rf"\b{found[1]}\b", text)) > 1:
-                kept.append(line)
-        if len(kept) == len(lines):
-            return lines
-        lines = kept

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from dice_training.cuke.traced.emit import Emitter, NeedsMemory, no_dead_names
+from dice_training.cuke.traced.emit import Emitter, NeedsMemory
 from dice_training.cuke.traced.rows import RowWriter
+from dice_training.cuke.traced.tidy import tidy
 from dice_training.cuke.traced.values import (
     Buffer,
     Dim,
@@ -61,7 +62,7 @@ class Program:
     kernels: list[list[str]] = field(default_factory=list)
     helpers: dict[str, list[str]] = field(default_factory=dict)
     sizes: dict[str, str] = field(default_factory=dict)
-    """Host expression -> name of the ``int`` that holds it."""
+    """Name of an ``int`` on the host -> its expression."""
     steps: list[str | Launch] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
 
@@ -106,7 +107,7 @@ class Program:
     def _before(self, value: Value) -> None:
         """Compute first, in whole, what a kernel of ``value`` could only take apart or compute again and again."""
         for inner in reachable([value], lambda v: v.memory is None):
-            if inner.memory is not None or (isinstance(inner, Moved) and inner.name in ("expand", "view")):
+            if inner.memory is not None or (isinstance(inner, Moved) and inner.still):
                 continue
             if isinstance(inner, Point) or (inner is value and isinstance(inner, Moved)):
                 continue
@@ -158,24 +159,24 @@ class Program:
         self.names.add(kernel)
         parameters = [f"const {ctype(b.dtype)}* __restrict__ {b.text}" for b in writer.reads]
         parameters.append(f"{ctype(out.dtype)}* __restrict__ {out.text}")
-        body = no_dead_names(writer.emitter.block.lines)
+        body = tidy(writer.emitter.block.lines)
         text = "\n".join(body)
         sizes = [name for name in writer.used_sizes if re.search(rf"\b{name}\b", text)]
         parameters += [f"int {name}" for name in sizes]
         self.kernels.append(
             [f"__global__ void {kernel}({', '.join(parameters)}) {{", *(_UNIT + line for line in body), "}"]
         )
-        for name, text in writer.helpers.items():
+        for name, text in {**writer.helpers, **writer.late_helpers}.items():
             self.helpers.setdefault(name, text)
         pointers = [f"{b.text}.data_ptr<{ctype(b.dtype)}>()" for b in [*writer.reads, out]]
         new = {
-            text: name
-            for text, name in writer.new_sizes.items()
+            name: text
+            for name, text in writer.new_sizes.items()
             if name in sizes or re.search(rf"\b{name}\b", writer.grid)
         }
-        self.steps += [f"int {name} = {text};" for text, name in new.items()]
+        self.steps += [f"int {name} = {text};" for name, text in new.items()]
         self.sizes |= new
-        self.names |= set(new.values())
+        self.names |= set(new)
         self.steps.append(Launch(kernel, writer.grid, pointers + sizes))
 
     # -- text
@@ -228,23 +229,27 @@ class KernelWriter:
         self.used_sizes: list[str] = []
         self.new_sizes: dict[str, str] = {}
         self.helpers: dict[str, list[str]] = {}
+        self.late_helpers: dict[str, list[str]] = {}
+        """They stand behind the others."""
         self.grid = "(n + threads - 1) / threads"
         self.emitter = Emitter(self.size_name, self.buffer_name)
         self.emitter.names |= {"idx", "row", "lane", "base", "c", "out"} | program.names
 
     def size_name(self, dim: Dim, base: str | None = None) -> str:
         """The kernel's parameter for a size; ``base`` names it where it has no name yet."""
-        name = self.program.sizes.get(dim.text) or self.new_sizes.get(dim.text)
+        known = {**self.program.sizes, **self.new_sizes}
+        names = [name for name, text in known.items() if text == dim.text]
+        name = next((n for n in names if base is None or n.rstrip("0123456789") == base), None)
         if name is None:
             name = self._new_name(dim, base)
-            self.new_sizes[dim.text] = name
+            self.new_sizes[name] = dim.text
             self.emitter.names.add(name)
         if name not in self.used_sizes:
             self.used_sizes.append(name)
         return name
 
     def _new_name(self, dim: Dim, base: str | None) -> str:
-        taken = self.program.names | set(self.new_sizes.values())
+        taken = self.program.names | set(self.new_sizes)
         if base is None:
             owner, dot, rest = dim.text.partition(".size(")
             plain = dot and rest.rstrip(")").isdigit() and owner.isidentifier()

@@ -103,19 +103,23 @@ def expand(value: Value, shape: Shape) -> Value:
     def place(_: Emitter, index: Index) -> Index:
         return Index(small, None, lambda dim: index.coord(dim + lead))
 
-    return Moved(shape=shape, dtype=value.dtype, args=(value,), place=place, name="expand")
+    return Moved(shape=shape, dtype=value.dtype, args=(value,), place=place, name="expand", still=True)
 
 
 def point(
-    template: str, *args: Value | float, dtype: torch.dtype, like: torch.dtype | None = None, name: str = ""
+    template: str,
+    *args: Value | float,
+    dtype: torch.dtype,
+    like: torch.dtype | None = None,
+    name: str = "",
+    inline: bool = False,
 ) -> Value:
     """An elementwise value of type ``dtype``; arguments are broadcast and taken as ``like`` (``dtype`` by default)."""
     like = like or dtype
     made = [cast(a, like) if isinstance(a, Value) else number(a, like) for a in args]
     shape = common_shape([a.shape for a in made])
-    return Point(
-        shape=shape, dtype=dtype, template=template, args=tuple(expand(a, shape) for a in made), name=name
-    )
+    spread = tuple(expand(a, shape) for a in made)
+    return Point(shape=shape, dtype=dtype, template=template, args=spread, name=name, inline=inline)
 
 
 def reshape(value: Value, sizes: Sequence[int]) -> Value:
@@ -141,7 +145,7 @@ def reshape(value: Value, sizes: Sequence[int]) -> Value:
         e.block.known[key] = flat
         return e.split(flat, old)
 
-    return Moved(shape=shape, dtype=value.dtype, args=(value,), place=place, name="view")
+    return Moved(shape=shape, dtype=value.dtype, args=(value,), place=place, name="view", still=True)
 
 
 def _new_dims(old: Shape, sizes: Sequence[int]) -> Shape:

@@ -386,7 +386,7 @@ def addcdiv(a: Arguments) -> Value:
 def nan_to_num(a: Arguments) -> Value:
     if not a.out_dtype.is_floating_point:
         return a.self_
-    top = torch.finfo(a.out_dtype).max
+    top = 3.40282347e38 if a.out_dtype == torch.float32 else torch.finfo(a.out_dtype).max
     nan, high, low = (
         a.nan or 0.0,
         a.posinf if a.posinf is not None else top,

@@ -20,7 +20,7 @@ from dice_training.cuke.traced.lower import (
     reshape,
 )
 from dice_training.cuke.traced.movement import hold, permute
-from dice_training.cuke.traced.reductions import softmax
+from dice_training.cuke.traced.reductions import columns, softmax
 from dice_training.cuke.traced.values import (
     Dim,
     Shape,
@@ -204,10 +204,12 @@ def bilinear(a: Arguments) -> Value:
 def attention(a: Arguments) -> Value:
     require(not a.is_causal and not a.dropout_p, "causal attention")
     q, k, v = a.query, a.key, a.value
-    scale = a.scale if a.scale is not None else q.shape[-1].value ** -0.5
     rank = len(k.shape)
     scores = matmul(q, permute(k, [*range(rank - 2), rank - 1, rank - 2]))
-    scores = point("{0} * {1}", scores, scale, dtype=a.out_dtype)
+    if a.scale is None:
+        scores = point("{0} * rsqrtf({1})", scores, columns(q, (len(q.shape) - 1,)), dtype=a.out_dtype)
+    else:
+        scores = point("{0} * {1}", scores, a.scale, dtype=a.out_dtype)
     if a.attn_mask is not None:
         require(a.attn_mask.dtype == a.out_dtype, "attention with a mask of booleans")
         scores = point("{0} + {1}", scores, a.attn_mask, dtype=a.out_dtype)

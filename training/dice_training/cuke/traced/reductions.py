@@ -22,6 +22,7 @@ from dice_training.cuke.traced.lower import (
 )
 from dice_training.cuke.traced.values import (
     Constant,
+    Point,
     Ranked,
     Reduced,
     ReduceOp,
@@ -159,11 +160,16 @@ def count_nonzero(a: Arguments) -> Value:
 
 
 def variance(value: Value, dims: tuple[int, ...], correction: float, keepdim: bool) -> Value:
-    deviation = point("{0} - {1}", value, mean(value, dims), dtype=value.dtype)
-    squares = total(point("{0} * {0}", deviation, dtype=value.dtype), dims, keepdim)
-    out = point("{0} / {1}", squares, columns(value, dims, int(correction)), dtype=value.dtype)
-    out.name = "var"
-    return out
+    squares = _squares(value, mean(value, dims), dims, keepdim)
+    return point("{0} / {1}", squares, columns(value, dims, int(correction)), dtype=value.dtype, name="var")
+
+
+def _squares(value: Value, centre: Value, dims: tuple[int, ...], keepdim: bool) -> Value:
+    """The sum of squared deviations."""
+    term = point("({0} - {1}) * ({0} - {1})", value, centre, dtype=value.dtype, inline=True)
+    sums = total(term, dims, False)
+    sums.name = "sq"
+    return kept(sums, value, dims) if keepdim else sums
 
 
 def _correction(a: Arguments) -> float:
@@ -179,7 +185,11 @@ def var(a: Arguments) -> Value:
         _correction(a),
         getattr(a, "keepdim", False),
     )
-    return point("sqrtf({0})", out, dtype=a.out_dtype) if a.operator == "std" else out
+    if a.operator == "std":
+        assert isinstance(out, Point)
+        out.inline = True
+        return point("sqrtf({0})", out, dtype=a.out_dtype)
+    return out
 
 
 @handles("var_mean", "std_mean")
@@ -193,12 +203,8 @@ def var_mean(a: Arguments) -> list[Value]:
 def norm(value: Value, p: float, dims: tuple[int, ...], keepdim: bool) -> Value:
     dtype = value.dtype
     if p == 2:
-        return point(
-            "sqrtf({0})",
-            total(point("{0} * {0}", value, dtype=dtype), dims, keepdim),
-            dtype=dtype,
-            name="norm",
-        )
+        squares = total(point("{0} * {0}", value, dtype=dtype, inline=True), dims, keepdim)
+        return point("sqrtf({0})", squares, dtype=dtype, name="norm")
     size = point("fabsf({0})", value, dtype=dtype)
     if p == 1:
         return total(size, dims, keepdim)
@@ -238,7 +244,7 @@ def cosine_similarity(a: Arguments) -> Value:
     shape = common_shape([a.x1.shape, a.x2.shape])
     x, y = expand(a.x1, shape), expand(a.x2, shape)
     dims = (axis(a.dim, len(shape)),)
-    dot = total(point("{0} * {1}", x, y, dtype=a.out_dtype), dims, False)
+    dot = total(point("{0} * {1}", x, y, dtype=a.out_dtype, inline=True), dims, False)
     sizes = [norm(v, 2, dims, False) for v in (x, y)]
     return point("{0} / (fmaxf({1}, {3}) * fmaxf({2}, {3}))", dot, *sizes, a.eps, dtype=a.out_dtype)
 
@@ -248,21 +254,25 @@ def cosine_similarity(a: Arguments) -> Value:
 
 def _shifted(value: Value, dims: tuple[int, ...]) -> tuple[Value, Value, Value]:
     peak = reduce("max", value, dims, True, value.dtype)
-    terms = point("expf({0} - {1})", value, peak, dtype=value.dtype)
+    terms = point("expf({0} - {1})", value, peak, dtype=value.dtype, inline=True)
     return peak, terms, total(terms, dims)
 
 
 def softmax(value: Value, dim: int) -> Value:
     _, terms, sums = _shifted(value, (axis(dim, len(value.shape)),))
     return point(
-        "{0} * {1}", terms, point("1.0f / {0}", sums, dtype=value.dtype), dtype=value.dtype, name="softmax"
+        "{0} * {1}",
+        terms,
+        point("1.0f / {0}", sums, dtype=value.dtype, name="inv"),
+        dtype=value.dtype,
+        name="softmax",
     )
 
 
 def log_softmax(value: Value, dim: int) -> Value:
     peak, _, sums = _shifted(value, (axis(dim, len(value.shape)),))
-    lse = point("{0} + logf({1})", peak, sums, dtype=value.dtype)
-    return point("{0} - {1}", value, lse, dtype=value.dtype, name="log_softmax")
+    lse = point("logf({0})", sums, dtype=value.dtype, name="lse")
+    return point("{0} - {1} - {2}", value, peak, lse, dtype=value.dtype, name="log_softmax")
 
 
 @handles("softmax", "_softmax", "special_softmax")
@@ -286,18 +296,29 @@ def logsumexp(a: Arguments) -> Value:
 # -- norms
 
 
-def standardize(value: Value, dims: tuple[int, ...], eps: float) -> Value:
-    """Zero mean and unit variance over ``dims``."""
+def standardize(
+    value: Value, dims: tuple[int, ...], eps: float, weight: Value | None, bias: Value | None
+) -> Value:
+    """Zero mean and unit variance over ``dims``, then scale and shift."""
+    dtype = value.dtype
     centre = mean(value, dims)
-    deviation = point("{0} - {1}", value, centre, dtype=value.dtype)
-    squares = total(point("{0} * {0}", deviation, dtype=value.dtype), dims)
-    inverse = point("rsqrtf({0} / {1} + {2})", squares, columns(value, dims), eps, dtype=value.dtype)
-    return point("{0} * {1}", deviation, inverse, dtype=value.dtype)
+    squares = _squares(value, centre, dims, True)
+    rstd = point("rsqrtf({0} / {1} + {2})", squares, columns(value, dims), eps, dtype=dtype, name="rstd")
+    return scaled(value, centre, rstd, weight, bias)
+
+
+def scaled(value: Value, centre: Value, rstd: Value, weight: Value | None, bias: Value | None) -> Value:
+    dtype = value.dtype
+    if weight is not None and bias is not None:
+        return point("({0} - {1}) * {2} * {3} + {4}", value, centre, rstd, weight, bias, dtype=dtype)
+    if weight is not None:
+        return point("({0} - {1}) * {2} * {3}", value, centre, rstd, weight, dtype=dtype)
+    return point("({0} - {1}) * {2}", value, centre, rstd, dtype=dtype)
 
 
 def affine(value: Value, weight: Value | None, bias: Value | None) -> Value:
     if weight is not None and bias is not None:
-        return point("fmaf({0}, {1}, {2})", value, weight, bias, dtype=value.dtype)
+        return point("{0} * {1} + {2}", value, weight, bias, dtype=value.dtype)
     if weight is not None:
         return point("{0} * {1}", value, weight, dtype=value.dtype)
     return point("{0} + {1}", value, bias, dtype=value.dtype) if bias is not None else value
@@ -310,7 +331,7 @@ def _per_channel(parameter: Value | None, rank: int) -> Value | None:
 @handles("layer_norm", "native_layer_norm")
 def layer_norm(a: Arguments) -> Any:
     rank, last = len(a.input.shape), len(a.normalized_shape)
-    out = affine(standardize(a.input, tuple(range(rank - last, rank)), a.eps), a.weight, a.bias)
+    out = standardize(a.input, tuple(range(rank - last, rank)), a.eps, a.weight, a.bias)
     return [out, None, None] if a.operator == "native_layer_norm" else out
 
 
@@ -319,9 +340,13 @@ def rms_norm(a: Arguments) -> Value:
     rank, last = len(a.input.shape), len(a.normalized_shape)
     dims = tuple(range(rank - last, rank))
     eps = a.eps if a.eps is not None else torch.finfo(a.out_dtype).eps
-    squares = total(point("{0} * {0}", a.input, dtype=a.out_dtype), dims)
-    inverse = point("rsqrtf({0} / {1} + {2})", squares, columns(a.input, dims), eps, dtype=a.out_dtype)
-    return affine(point("{0} * {1}", a.input, inverse, dtype=a.out_dtype), a.weight, None)
+    squares = total(point("{0} * {0}", a.input, dtype=a.out_dtype, inline=True), dims)
+    inverse = point(
+        "rsqrtf({0} / {1} + {2})", squares, columns(a.input, dims), eps, dtype=a.out_dtype, name="rstd"
+    )
+    if a.weight is None:
+        return point("{0} * {1}", a.input, inverse, dtype=a.out_dtype)
+    return point("{0} * {1} * {2}", a.input, inverse, a.weight, dtype=a.out_dtype)
 
 
 @handles("group_norm")
@@ -331,7 +356,7 @@ def group_norm(a: Arguments) -> Value:
     for size in rest:
         inner *= size
     grouped = reshape(a.input, [n, a.num_groups, c // a.num_groups * inner])
-    out = reshape(standardize(grouped, (2,), a.eps), values(a.input.shape))
+    out = reshape(standardize(grouped, (2,), a.eps, None, None), values(a.input.shape))
     out = (
         type(out)(**{**vars_of(out), "shape": a.input.shape})
         if values(out.shape) == values(a.input.shape)
@@ -347,31 +372,30 @@ def vars_of(value: Value) -> dict[str, Any]:
 
 @handles("instance_norm")
 def instance_norm(a: Arguments) -> Value:
-    rank = len(a.input.shape)
     if a.use_input_stats:
-        out = standardize(a.input, tuple(range(2, rank)), a.eps)
-    else:
-        out = _by_running(a.input, a.running_mean, a.running_var, a.eps)
-    return affine(out, _per_channel(a.weight, rank), _per_channel(a.bias, rank))
+        return _channels(a, tuple(range(2, len(a.input.shape))))
+    return _by_running(a)
 
 
-def _by_running(value: Value, centre: Value, spread: Value, eps: float) -> Value:
-    rank = len(value.shape)
-    shift, scale = _per_channel(centre, rank), _per_channel(spread, rank)
+def _channels(a: Arguments, dims: tuple[int, ...]) -> Value:
+    rank = len(a.input.shape)
+    return standardize(a.input, dims, a.eps, _per_channel(a.weight, rank), _per_channel(a.bias, rank))
+
+
+def _by_running(a: Arguments) -> Value:
+    rank, dtype = len(a.input.shape), a.out_dtype
+    shift, scale = _per_channel(a.running_mean, rank), _per_channel(a.running_var, rank)
     assert shift is not None and scale is not None
-    inverse = point("rsqrtf({0} + {1})", scale, eps, dtype=value.dtype)
-    return point("({0} - {1}) * {2}", value, shift, inverse, dtype=value.dtype)
+    rstd = point("rsqrtf({0} + {1})", scale, a.eps, dtype=dtype, name="rstd", inline=True)
+    return scaled(a.input, shift, rstd, _per_channel(a.weight, rank), _per_channel(a.bias, rank))
 
 
 @handles("batch_norm", "_native_batch_norm_legit_no_training", "native_batch_norm", "cudnn_batch_norm")
 def batch_norm(a: Arguments) -> Value:
-    rank = len(a.input.shape)
-    if a.training:
-        require(a.running_mean is None, "batch norm that updates its statistics")
-        out = standardize(a.input, tuple(d for d in range(rank) if d != 1), a.eps)
-    else:
-        out = _by_running(a.input, a.running_mean, a.running_var, a.eps)
-    return affine(out, _per_channel(a.weight, rank), _per_channel(a.bias, rank))
+    if not a.training:
+        return _by_running(a)
+    require(a.running_mean is None, "batch norm that updates its statistics")
+    return _channels(a, tuple(d for d in range(len(a.input.shape)) if d != 1))
 
 
 @handles("renorm", "weight_norm")

@@ -8,7 +8,7 @@ import torch
 
 from dice_training.cuke.core_writer import WARP_WIDTH
 from dice_training.cuke.device import NEUTRAL, block_helper, join, warp_helper
-from dice_training.cuke.traced.emit import Index
+from dice_training.cuke.traced.emit import Emitter, Index
 from dice_training.cuke.traced.values import (
     Buffer,
     Constant,
@@ -31,7 +31,21 @@ if TYPE_CHECKING:
 
 Schedule = Literal["warp", "block", "thread"]
 _STAT_NAMES = {"sum": "total", "max": "peak", "min": "low", "prod": "product"}
+_HOISTED = frozenset(("mean", "var", "std", "norm", "inv", "rstd", "lse"))
+"""Statistics that keep their name."""
 _INTEGER_NEUTRAL = {"sum": "0", "prod": "1", "max": "INT64_MIN", "min": "INT64_MAX"}
+
+
+def _below(value: Value) -> Value:
+    """What a view or broadcast shows."""
+    while isinstance(value, Moved) and value.still and value.memory is None:
+        value = value.args[0]
+    return value.memory or value
+
+
+def _is_leaf(value: Value) -> bool:
+    """Whether ``value`` is only read: memory, perhaps broadcast, or a constant."""
+    return isinstance(_below(value), Buffer | Constant)
 
 
 class RowWriter:
@@ -55,6 +69,7 @@ class RowWriter:
         if wide and (trailing or not consecutive):
             self.schedule = "warp" if columns.value <= WARP_WIDTH or arg else "block"
         self._open(columns, trailing, consecutive)
+        self._prepare(value, first)
         for level in self._levels(reductions):
             plain = [r for r in level if not r.op.startswith("arg")]
             if plain:
@@ -64,6 +79,51 @@ class RowWriter:
                     self._extreme(r)
             self._hoist(value)
         self._store(value, of_rows)
+
+    def _prepare(self, value: Value, first: Reduced) -> None:
+        """The chain that several loops need alike becomes a device function."""
+        e = self.e
+        inside = [v for v in reachable([value], lambda v: v.memory is None) if v.memory is None]
+        pure: set[int] = set()
+        for v in inside:
+            plain = isinstance(v, Point) and values(v.shape) == values(first.arg.shape) and not v.inline
+            if plain and all(id(a) in pure or _is_leaf(a) for a in v.arguments):
+                pure.add(id(v))
+        shared = [
+            v
+            for v in inside
+            if id(v) in pure
+            and v.uses > 1
+            and any(v is a for other in inside if id(other) not in pure for a in other.arguments)
+        ]
+        if len(shared) != 1:
+            return
+        chain = shared[0]
+        leaves = [
+            v
+            for v in reachable([chain], lambda v: id(v) in pure)
+            if id(v) not in pure and not isinstance(v, Constant)
+        ]
+        if not leaves or any(v.dtype not in (torch.float32, torch.bool) for v in leaves):
+            return
+        names = ["v", *(_below(v).text for v in leaves[1:])]  # type: ignore[attr-defined]
+        if len(set(names)) != len(names):
+            return
+        inner = Emitter(self.kernel.size_name, self.kernel.buffer_name)
+        inner.names |= set(names)
+        inner.block.own.add("v")
+        index = Index(chain.shape, "idx", lambda _: "0")
+        for leaf, name in zip(leaves, names, strict=True):
+            inner.block.known[id(leaf), index.key] = name
+            inner.given[id(leaf)] = name
+        result = inner.value(chain, index)
+        arguments = ", ".join(f"{ctype(v.dtype)} {name}" for v, name in zip(leaves, names, strict=True))
+        head = f"__device__ __forceinline__ {ctype(chain.dtype)} prepare({arguments}) {{"
+        if "prepare" in self.kernel.program.helpers:
+            return
+        lines = [*(f"    {line}" for line in inner.block.lines), f"    return {result};"]
+        self.kernel.late_helpers["prepare"] = [head, *lines, "}"]
+        e.prepared[id(chain)] = leaves
 
     def _reductions(self, value: Value, domain: object) -> list[Reduced]:
         return [
@@ -106,10 +166,9 @@ class RowWriter:
             e.line(f"if (row >= {count}) return;")
         else:
             self.cols = kernel.size_name(columns, "cols")
-            kernel.grid = self.kernel.program.sizes.get(rows.text) or rows.text
+            kernel.grid = rows.text
             e.line("int row = blockIdx.x;")
-        self.row = e.split(row, self.kept)
-        self.row.coords()  # before the loops; what turns out to be unused is left out
+        self.row = e.split(row, self.kept, home=e.block)
         self.flat: str | None = None
         if trailing:
             e.line(f"size_t base = (size_t){row} * {self.cols};")
@@ -153,10 +212,11 @@ class RowWriter:
             neutral = _INTEGER_NEUTRAL[r.op] if integer else NEUTRAL[r.op]  # type: ignore[index]
             if r.dtype == torch.float64:
                 neutral = neutral.replace("1e38f", "1e300").rstrip("f")
-            names.append(e.declare(ctype(r.dtype), _STAT_NAMES[r.op], neutral))
+            stat = r.name if r.name == "sq" else _STAT_NAMES[r.op]
+            names.append(e.declare(ctype(r.dtype), stat, neutral))
             e.block.own.discard(names[-1])
         with e.inside(self.loop_head()):
-            terms = [e.value(r.arg, self.element()) for r in reductions]
+            terms = [self._term(r.arg) for r in reductions]
             for r, name, term in zip(reductions, names, terms, strict=True):
                 if r.op in ("max", "min") and r.dtype != torch.float32:
                     sign = ">" if r.op == "max" else "<"
@@ -171,25 +231,33 @@ class RowWriter:
                 e.line(f"{name} = {helper}({name});")
             e.stats[id(r)] = (self.row, name)
 
+    def _term(self, value: Value) -> str:
+        index = self.element()
+        return (
+            self.e.value(value, index)
+            if isinstance(value, Point) and value.inline
+            else self.e.variable(value, index)
+        )
+
     def _extreme(self, r: Reduced) -> None:
         """Where the largest (smallest) element of the row is: the first of them."""
         e = self.e
-        sign, worst = (">", "-INFINITY") if r.op == "argmax" else ("<", "INFINITY")
+        sign = ">" if r.op == "argmax" else "<"
+        worst = NEUTRAL["max" if r.op == "argmax" else "min"]
         kind = ctype(r.arg.dtype)
-        if not r.arg.dtype.is_floating_point:
+        if r.arg.dtype == torch.bool:
+            kind, worst = "int", "-1" if r.op == "argmax" else "2"
+        elif not r.arg.dtype.is_floating_point:
             worst = "INT64_MIN" if r.op == "argmax" else "INT64_MAX"
-        best, where = e.declare(kind, "best", worst), e.declare("int", "where", "0x7fffffff")
+        best, where = e.declare(kind, "best", worst), e.declare("int", "where", "0")
         with e.inside(self.loop_head()):
             v = e.variable(r.arg, self.element())
-            with e.inside(f"if ({v} {sign} {best} || {where} == 0x7fffffff)", loop=False):
-                e.line(f"{best} = {v};")
-                e.line(f"{where} = c;")
+            e.line(f"if ({v} {sign} {best}) {{ {best} = {v}; {where} = c; }}")
         if self.schedule == "warp":
             with e.inside("for (int o = 16; o > 0; o >>= 1)"):
                 e.line(f"float other_best = __shfl_xor_sync(0xffffffff, {best}, o);")
                 e.line(f"int other_where = __shfl_xor_sync(0xffffffff, {where}, o);")
-                tie = f"(other_best == {best} && other_where < {where})"
-                wins = f"other_where != 0x7fffffff && (other_best {sign} {best} || {tie} || {where} == 0x7fffffff)"
+                wins = f"other_best {sign} {best} || (other_best == {best} && other_where < {where})"
                 with e.inside(f"if ({wins})", loop=False):
                     e.line(f"{best} = other_best;")
                     e.line(f"{where} = other_where;")
@@ -203,7 +271,12 @@ class RowWriter:
             return
         level: set[int] = set(e.stats)
         for value in reachable([root], lambda v: v.memory is None):
-            if id(value) in level or times(value.shape).value != rows or value.memory is not None:
+            if (
+                value is root
+                or id(value) in level
+                or times(value.shape).value != rows
+                or value.memory is not None
+            ):
                 continue
             if isinstance(value, Moved):
                 if id(value.args[0]) in level:
@@ -212,7 +285,7 @@ class RowWriter:
                 if not all(id(a) in level or isinstance(a, Constant | Size) for a in value.args):
                     continue
                 index = e.split(self.row.flat or "row", value.shape)
-                base = value.name if value.name in ("mean", "var", "std", "norm") else "s"
+                base = value.name if value.name in _HOISTED else "s"
                 text = e.value(value, index)
                 if text.startswith("v") and e.block.lines[-1].strip().startswith(
                     f"{ctype(value.dtype)} {text} ="
@@ -238,13 +311,17 @@ class RowWriter:
                 e.line(f"{out}[{e.linear(index, value.shape)}] = {text};")
             return
         index = e.split(self.row.flat or "row", value.shape)
+        simple = isinstance(value, Point) and all(
+            id(a) in e.stats or isinstance(a, Constant | Size) for a in (_below(a) for a in value.args)
+        )
+        wanted = e.term if simple else e.value
         if self.schedule == "thread":
-            e.line(f"{out}[idx] = {e.value(value, index)};")
+            e.line(f"{out}[idx] = {wanted(value, index)};")  # type: ignore[arg-type]
             return
         head = "if (lane == 0)" if self.schedule == "warp" else "if (threadIdx.x == 0)"
         before = len(e.block.lines)
         with e.inside(head, loop=False):
-            e.line(f"{out}[row] = {e.value(value, index)};")
+            e.line(f"{out}[row] = {wanted(value, index)};")  # type: ignore[arg-type]
         if len(e.block.lines) == before + 3:
             e.block.lines[before:] = [f"{head} {e.block.lines[before + 1].strip()}"]
 
@@ -262,6 +339,9 @@ class RowWriter:
         e = self.e
         self.schedule = "thread"
         last = value.dim == len(self.shape) - 1
+        if last and value.name == "cumsum" and value.dtype == torch.float32:
+            self._warp_scan(value)
+            return
         self._open(self.shape[value.dim], last, True)
         acc = e.declare(ctype(value.dtype), "acc", value.start)
         e.block.own.discard(acc)
@@ -270,6 +350,26 @@ class RowWriter:
             term = e.variable(value.arg, index)
             e.line(value.step.format(term))
             e.line(f"{self.out.text}[{self.flat}] = {value.result};")
+
+    def _warp_scan(self, value: Scanned) -> None:
+        """A warp goes along the row, 32 elements at a time."""
+        e = self.e
+        self.schedule = "warp"
+        self._open(self.shape[value.dim], True, True)
+        e.line("float carry = 0.0f;")
+        e.names |= {"carry", "start", "c", "left", "o"}
+        with e.inside(f"for (int start = 0; start < {self.cols}; start += 32)"):
+            e.line("int c = start + lane;")
+            v = e.declare("float", "v", "0.0f")
+            e.block.own.discard(v)
+            with e.inside(f"if (c < {self.cols})", loop=False):
+                e.line(f"{v} = {e.value(value.arg, self.element())};")
+            with e.inside("for (int o = 1; o < 32; o <<= 1)"):
+                e.line(f"float left = __shfl_up_sync(0xffffffff, {v}, o);")
+                e.line(f"if (lane >= o) {v} += left;")
+            e.line(f"{v} += carry;")
+            e.line(f"if (c < {self.cols}) {self.out.text}[{self.flat}] = {v};")
+            e.line(f"carry = __shfl_sync(0xffffffff, {v}, 31);")
 
     def _rank(self, value: Ranked) -> None:
         e, kernel = self.e, self.kernel

@@ -108,6 +108,8 @@ class Point(Value):
 
     template: str
     args: tuple[Value, ...]
+    inline: bool = False
+    """Written inside the statement that needs it: the term of a sum."""
 
     @property
     def arguments(self) -> tuple[Value, ...]:
@@ -120,6 +122,8 @@ class Moved(Value):
 
     args: tuple[Value, ...]
     place: Callable[[Emitter, Index], Index]
+    still: bool = False
+    """A view or broadcast: the elements stay in their order."""
 
     @property
     def arguments(self) -> tuple[Value, ...]:
