@@ -1,0 +1,249 @@
+"""The teacher of whole tasks: what it writes for each family of operators, without building anything."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import textwrap
+
+import pytest
+from dice_training.cuke import cli
+from dice_training.cuke.generate import MAX_CHARS, total_chars
+from dice_training.cuke.traced import INVENTED, UNWRITTEN
+from dice_training.cuke.traced.coverage import Coverage, examine, family_of, text_of
+from dice_training.cuke.traced.invented import invented_task
+from dice_training.cuke.traced.module import write
+from dice_training.cuke.traced.samples import KIND_SHARE, Task, task_sample
+from dice_training.cuke.traced.tasks import row_of_task
+from dice_training.cuke.traced.tidy import tidy
+from dice_training.cuke.traced.values import Unwritten
+
+
+def task(body: str, inputs: str, init: str = "pass", arguments: str = "x") -> str:
+    """A PyTorch file around one statement."""
+    return textwrap.dedent(
+        f"""
+        import torch
+        import torch.nn as nn
+        import torch.nn.functional as F
+
+
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                {init}
+
+            def forward(self, {arguments}):
+                return {body}
+
+
+        def get_inputs():
+            return [{inputs}]
+
+
+        def get_init_inputs():
+            return []
+        """
+    ).lstrip()
+
+
+def source(*args: str, **kwargs: str) -> str:
+    return write(task(*args, **kwargs), "Model").program.source()
+
+
+def kernels(text: str) -> list[str]:
+    return re.findall(r"__global__ void \w+\(.*?\n}", text, re.DOTALL)
+
+
+XY = "torch.randn(8, 64), torch.randn(8, 64)"
+FAMILIES = {
+    "elementwise": (("torch.relu(x) + torch.sin(y)", XY), {"arguments": "x, y"}, 1, r"fmaxf\(v, 0.0f\)"),
+    "broadcast": (("x * y", "torch.randn(8, 64), torch.randn(64)"), {"arguments": "x, y"}, 1, r"y\[i1\]"),
+    "comparison": (("torch.gt(x, 0.5)", "torch.randn(8, 64)"), {}, 1, r"bool\* __restrict__ out"),
+    "reduction": (("x.mean(dim=(0, 2))", "torch.randn(4, 3, 5)"), {}, 1, "block_reduce_sum|warp_reduce_sum"),
+    "inner reduction": (
+        ("torch.sum(x, dim=1)", "torch.randn(4, 6, 5)"),
+        {},
+        1,
+        r"base \+ \(size_t\)c \* inner",
+    ),
+    "softmax": (
+        ("F.softmax(torch.relu(x), dim=-1)", "torch.randn(8, 64)"),
+        {},
+        1,
+        r"prepare\(x\[base \+ c\]\)",
+    ),
+    "logsumexp": (("torch.logsumexp(x, dim=1)", "torch.randn(8, 600)"), {}, 1, "block_reduce_max"),
+    "layer norm": (("self.n(x)", "torch.randn(8, 64)"), {"init": "self.n = nn.LayerNorm(64)"}, 1, "rsqrtf"),
+    "group norm": (
+        ("self.n(x)", "torch.randn(2, 6, 4, 4)"),
+        {"init": "self.n = nn.GroupNorm(2, 6)"},
+        1,
+        "rstd",
+    ),
+    "batch norm": (
+        ("self.n(x)", "torch.randn(2, 6, 4, 4)"),
+        {"init": "self.n = nn.BatchNorm2d(6)"},
+        1,
+        "running_mean",
+    ),
+    "loss": (("F.mse_loss(x, y)", XY), {"arguments": "x, y"}, 1, "total / cols"),
+    "cosine": (("F.cosine_similarity(x, y, dim=1)", XY), {"arguments": "x, y"}, 1, "1e-8f"),
+    "scan": (("torch.cumsum(x, dim=0)", "torch.randn(8, 64)"), {}, 1, r"acc \+= v"),
+    "warp scan": (("torch.cumsum(x, dim=-1)", "torch.randn(8, 64)"), {}, 1, "__shfl_up_sync"),
+    "argmax": (("torch.argmax(x, dim=1)", "torch.randn(8, 64)"), {}, 1, "where = c"),
+    "order": (("torch.topk(x, 3, dim=1)[0]", "torch.randn(8, 64)"), {}, 1, r"rank < 3"),
+    "gather": (
+        ("torch.gather(x, 1, y)", "torch.randn(8, 64), torch.randint(0, 64, (8, 5))"),
+        {"arguments": "x, y"},
+        1,
+        r"int k = y\[idx\]",
+    ),
+    "embedding": (
+        ("self.e(x)", "torch.randint(0, 10, (4, 6))"),
+        {"init": "self.e = nn.Embedding(10, 8)"},
+        1,
+        "weight",
+    ),
+    "padding": (("F.pad(x, (1, 2), value=0.5)", "torch.randn(8, 64)"), {}, 1, "float v = 0.5f"),
+    "movement": (("torch.flip(torch.roll(x, 2, 1), [0])", "torch.randn(8, 64)"), {}, 1, "% x_1"),
+    "cat": (("torch.cat([x, y], dim=1)", XY), {"arguments": "x, y"}, 1, "} else {"),
+    "pooling": (("F.max_pool2d(x, 2)", "torch.randn(2, 3, 8, 8)"), {}, 1, "-INFINITY"),
+    "resizing": (("F.interpolate(x, scale_factor=2)", "torch.randn(2, 3, 4, 4)"), {}, 1, "/ 2"),
+    "convolution": (
+        ("torch.relu(self.c(x))", "torch.randn(2, 3, 8, 8)"),
+        {"init": "self.c = nn.Conv2d(3, 4, 3, padding=1)"},
+        1,
+        "continue",
+    ),
+    "linear": (
+        ("torch.tanh(self.f(x))", "torch.randn(8, 64)"),
+        {"init": "self.f = nn.Linear(64, 3)"},
+        1,
+        "tanhf",
+    ),
+    "attention": (("F.scaled_dot_product_attention(x, x, x)", "torch.randn(2, 2, 5, 8)"), {}, 3, "rsqrtf"),
+    "structure": (
+        ("F.softmax(self.f(x), dim=1)", "torch.randn(8, 64)"),
+        {"init": "self.f = nn.Linear(64, 3)"},
+        2,
+        "t0",
+    ),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_family_is_written_in_as_few_kernels_as_it_needs(family):
+    positional, named, count, pattern = FAMILIES[family]
+    text = source(*positional, **named)
+    assert len(kernels(text)) == count, text
+    assert re.search(pattern, text), text
+
+
+def test_sizes_come_from_tensors_and_not_from_the_trace():
+    text = source("torch.transpose(x, 0, 1) + 1", "torch.randn(37, 41)")
+    assert "37" not in text and "41" not in text
+    assert "int x_1 = x.size(1);" in text
+
+
+def test_nothing_is_declared_or_passed_that_is_not_used():
+    for positional, named, _, _ in FAMILIES.values():
+        for kernel in kernels(source(*positional, **named)):
+            head, _, body = kernel.partition("{")
+            for name in re.findall(r"(\w+)(?=[,)])", head):
+                assert re.search(rf"\b{name}\b", body), (name, kernel)
+            for name in re.findall(r"\bint (\w+) =", body):
+                assert len(re.findall(rf"\b{name}\b", body)) > 1, (name, kernel)
+
+
+def test_the_answer_keeps_the_constructor_and_gives_weights_by_their_path():
+    answer = write(
+        task("self.a(torch.relu(self.b[0](x)))", "torch.randn(4, 8)", "self.b = nn.Sequential(nn.Linear(8, 6)); "
+             "self.a = nn.Linear(6, 2)"),
+        "Model",
+    )  # fmt: skip
+    assert "self.b = nn.Sequential" in answer.class_text
+    assert answer.calls == "x, self.b[0].weight, self.b[0].bias, self.a.weight, self.a.bias"
+    assert "torch::Tensor b_0_weight" in answer.program.declaration()
+
+
+def test_several_results_come_back_in_the_shape_of_the_reference():
+    answer = write(task("(x + 1, x.sum(dim=1))", "torch.randn(4, 8)"), "Model")
+    assert answer.program.declaration().startswith("std::vector<torch::Tensor>")
+    assert "return tuple(ext.fused_forward(x))" in answer.class_text
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("torch.nonzero(x)", "operator nonzero"),
+        ("x", "an output that is an input"),
+        ("torch.zeros(3)", "constant"),
+        ("torch.fft.fft(x)", "operator|dtype"),
+        ("x.add_(1)", "input"),
+    ],
+)
+def test_what_cannot_be_written_says_why(body, reason):
+    with pytest.raises(Unwritten, match=reason):
+        write(task(body, "torch.randn(4, 8)"), "Model")
+
+
+@pytest.mark.parametrize("kind", KIND_SHARE)
+def test_rows_hold_together(kind):
+    text = task("F.softmax(self.f(x), dim=1)", "torch.randn(8, 64)", "self.f = nn.Linear(64, 3)")
+    for index in range(6):
+        row = task_sample(Task("a", text), 1, index, kind)
+        assert row["prefix"] + row["core"] + row["suffix"] == row["program"]
+        assert row["id"] == f"1-{index}" and row["ops"] == ["linear", "softmax"]
+        assert total_chars(row) <= MAX_CHARS
+        names = {node.name for node in ast.walk(ast.parse(row["program"])) if isinstance(node, ast.ClassDef)}
+        assert "ModelNew" in names
+        assert row == task_sample(Task("a", text), 1, index, kind)
+
+
+def test_invented_tasks_are_functions_of_seed_and_index_and_can_be_written():
+    assert invented_task(1, 2).text == invented_task(1, 2).text != invented_task(1, 3).text
+    rows = [row_of_task(INVENTED, 5, index, None, None) for index in range(12)]
+    assert sum("verdict" not in row for row in rows) >= 10
+    assert {row["kind"] for row in rows} == set(KIND_SHARE)
+
+
+def test_build_reads_tasks_and_leaves_out_what_it_cannot_write(tmp_path, capsys):
+    tasks = tmp_path / "tasks.jsonl"
+    texts = {
+        "a": task("torch.relu(x)", "torch.randn(4, 8)"),
+        "b": task("torch.nonzero(x)", "torch.randn(4, 8)"),
+    }
+    tasks.write_text("".join(json.dumps({"id": k, "pytorch_code": v}) + "\n" for k, v in texts.items()))
+    out = tmp_path / "rows.jsonl"
+    assert cli.main(["build", "--tasks", str(tasks), "--count", "2", "--out", str(out)]) == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["task"] for row in rows] == ["a"]
+    assert UNWRITTEN in capsys.readouterr().out
+
+
+def test_coverage_counts_what_is_written_and_names_what_is_missing():
+    found = Coverage()
+    for body in ("torch.relu(x)", "torch.nonzero(x)", "self.f(x)"):
+        text = task(body, "torch.randn(4, 8)", "self.f = nn.Linear(8, 3)")
+        found.add(examine(Task(body, text)))
+    assert (found.tasks, found.written, found.chains) == (3, 2, 1)
+    assert found.families == {"elementwise": 1, "order": 1, "product": 1}
+    assert "operator nonzero" in text_of(found)
+    assert family_of("conv2d") == "convolution" and family_of("exp") == "elementwise"
+
+
+def test_tidy_reuses_variables_and_leaves_no_gap():
+    lines = [
+        "float v = x[idx];",
+        "float v1 = expf(v);",
+        "int i0 = idx / n;",
+        "float v2 = v1 + 1.0f;",
+        "out[idx] = v2;",
+    ]
+    assert tidy(lines) == ["float v = x[idx];", "v = expf(v);", "v = v + 1.0f;", "out[idx] = v;"]
+    kept = ["float v = x[idx];", "float v1 = expf(v);", "out[idx] = v + v1;"]
+    assert tidy(kept) == kept
+    gaps = ["float v = x[idx];", "float v3 = y[idx];", "out[idx] = v + v3 + v;"]
+    assert tidy(gaps) == ["float v = x[idx];", "float v1 = y[idx];", "out[idx] = v + v1 + v;"]
