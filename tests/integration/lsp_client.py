@@ -123,6 +123,10 @@ class Client:
         """The id of the request that was sent last."""
         return self._next
 
+    def skip_ids(self, to: int) -> None:
+        """Later requests have ids above ``to``."""
+        self._next = max(self._next, to)
+
     def send(self, message: dict[str, Any] | bytes) -> None:
         body = message if isinstance(message, bytes) else json.dumps({"jsonrpc": "2.0", **message}).encode()
         assert self.process.stdin is not None
