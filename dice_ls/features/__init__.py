@@ -12,6 +12,7 @@ _NAMES = (
     "code_actions",
     "code_lens",
     "evidence",
+    "inlay_hints",
     "inline_completion",
     "commands",
     "check",

@@ -65,6 +65,24 @@ def waiting_for(record: Record) -> str:
     return ""
 
 
+def measured(record: Record) -> str:
+    """``0.0864 ms, 1940 GB/s``: what the code as it stands takes; empty where nothing was timed."""
+    for item in record.candidates.values():
+        verdict = item.verdict
+        if verdict is not None and verdict.reference_ms is not None:
+            words = f"{verdict.reference_ms:.4g} ms"
+            if verdict.bytes:
+                words += f", {verdict.bytes / verdict.reference_ms / 1e6:.0f} GB/s"
+            return words
+    return ""
+
+
+def hint_tooltip(record: Record) -> str:
+    """Where the numbers of a hint come from."""
+    device = next((item.verdict.device for item in record.candidates.values() if item.verdict), "")
+    return f"Measured by DICE on {device or 'this machine'}, at the sizes that the plan times"
+
+
 def lens_title(record: Record, paused: bool = False) -> str:
     """The code lens of a hole with a request that runs or has ended."""
     if record.state == "queued":

@@ -282,3 +282,17 @@ async def test_a_module_can_be_replaced_or_go_into_a_file_of_its_own(workplace: 
     assert now.count("class Gate(nn.Module)") == 1 and "ModelNew" not in now
     compile(now, "layers.py", "exec")
     assert below["edit"]
+
+
+async def test_inlay_hints_show_the_measured_time_at_launches_when_turned_on(workplace: Workplace) -> None:
+    measured = {**VERDICTS[FAST], "bytes": 200_000_000}
+    await workplace.start_engine(cores=[FAST], verdicts={FAST: measured})
+    client = await workplace.client()
+    uri = await searched(workplace, client)
+    whole = {"start": {"line": 0, "character": 0}, "end": {"line": 99, "character": 0}}
+    params = {"textDocument": {"uri": uri}, "range": whole}
+    assert not await client.request("textDocument/inlayHint", params)
+    client.notify("workspace/didChangeConfiguration", {"settings": {"dice": {"inlayHints": True}}})
+    (hint,) = await client.request("textDocument/inlayHint", params)
+    assert hint["label"] == "0.2 ms, 1000 GB/s" and "NVIDIA H200" in hint["tooltip"]
+    assert hint["position"] == client.position(uri, SAXPY.index(">>>") + 3)
