@@ -30,7 +30,7 @@ learning_rate = 5e-4
 kl = 0.01
 row_length = 1024
 batch_rows = 1
-workers = 2
+workers = 1
 quantize = false
 
 [[phase]]

@@ -134,18 +134,24 @@ def _rows(places: list[Path], licence: str, report: Report) -> Iterator[Row]:
 
 
 def _judged(rows: list[Row], pool: JudgePool, wanted: Wanted) -> Iterator[tuple[Row, str | None]]:
+    """Rows in their order, so that of two that are alike always the first is kept."""
     with Progress("rows", len(rows)) as progress:
         for start in range(0, len(rows), CHUNK):
             part = rows[start : start + CHUNK]
             cases = [Case(row, [row["core"]]) for row in part]
+            ready: dict[int, Verdict] = {}
+            following = 0
             for index, (judged,) in pool.judge(cases, measure=wanted.speedup > 0):
-                row, verdict = part[index], judged.verdict
-                row |= measurements(verdict)
-                dropped = wanted.why_not(row, verdict)
-                if dropped is not None:
-                    progress.note(f"{row['id']}: {dropped} {verdict.reason[:200]}")
+                ready[index] = judged.verdict
                 progress.advance()
-                yield row, dropped
+                while following in ready:
+                    row, verdict = part[following], ready.pop(following)
+                    following += 1
+                    row |= measurements(verdict)
+                    dropped = wanted.why_not(row, verdict)
+                    if dropped is not None:
+                        progress.note(f"{row['id']}: {dropped} {verdict.reason[:200]}")
+                    yield row, dropped
 
 
 def _whole_lines(path: Path) -> list[dict[str, Any]]:
