@@ -19,8 +19,19 @@ class SessionFolder:
         place = Path(parent or tempfile.gettempdir())
         _sweep(place)
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
-        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._lock = self._locked()
+
+    def _locked(self) -> int:
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock
+
+    def restore(self) -> None:
+        """Make the folder again when somebody has removed it: a cleaner of temporary files, say."""
+        if not self.path.is_dir():
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(self._lock)
+            self._lock = self._locked()
 
     def remove(self) -> None:
         """Remove the folder with all that is in it."""

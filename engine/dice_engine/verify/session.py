@@ -107,6 +107,7 @@ class VerifySession:
         self._spare: list[Worker] = []
         self._spares = Spares(self._worker) if self.cuda and not self._warm_modules else None
         self._retired = 0
+        self._doubtful = False
         self._folder = SessionFolder(workdir)
         self._modules: OrderedDict[str, Reference] = OrderedDict()
         self._kernels: OrderedDict[str, OriginalKernel] = OrderedDict()
@@ -236,7 +237,7 @@ class VerifySession:
                     timing.time_kernel(verdict, against, worker, self.timeout, self._gpu)
                 return verdict
         except Failed as failure:
-            return failed(failure, findings)
+            return self._failed(failure, findings)
 
     def _judge_module(
         self, reference: str, candidate: str, reference_class: str, candidate_class: str, measure: bool
@@ -276,7 +277,11 @@ class VerifySession:
             if failure.rule == NEEDS_HOST and self._headers is None:
                 self._headers = _make_headers(self.cuda)
                 return self._judge_module(reference, candidate, reference_class, candidate_class, measure)
-            return failed(failure, findings)
+            return self._failed(failure, findings)
+
+    def _failed(self, failure: Failed, findings: Findings) -> Verdict:
+        self._doubtful = failure.doubtful
+        return failed(failure, findings)
 
     def _reference(self, text: str, class_name: str) -> Reference:
         key = _digest(text, class_name)
@@ -362,6 +367,7 @@ class VerifySession:
             zygote = Zygote.shared()
         except ZygoteError as error:
             raise Failed("infra_error", str(error)) from error
+        self._folder.restore()
         cpu_seconds = int(self.build_timeout + 20 * self.timeout)
         return Worker(
             zygote, self._folder.path, self.cuda, Limits(cpu_seconds=cpu_seconds, threads=self._threads)
@@ -379,17 +385,24 @@ class VerifySession:
         known = self.cache.get(key) if self.cache is not None else None
         if known is not None:
             return known
-        try:
-            verdict = judge()
-        except Failed as failure:
-            verdict = failed(failure, Findings())
-        except OSError as error:
-            verdict = Verdict("infra_error", reason=f"{type(error).__name__}: {error}")
+        verdict = self._judged(judge)
+        if self._doubtful:  # a killed process, a full disk: once more before it counts
+            verdict = self._judged(judge)
         verdict = self._finished(verdict, started)
         self._prepare_next()
         if self.cache is not None:
             self.cache.put(key, verdict)
         return verdict
+
+    def _judged(self, judge: Callable[[], Verdict]) -> Verdict:
+        self._doubtful = False
+        try:
+            return judge()
+        except Failed as failure:
+            return self._failed(failure, Findings())
+        except OSError as error:
+            self._doubtful = True
+            return Verdict("infra_error", reason=f"{type(error).__name__}: {error}")
 
     def _finished(self, verdict: Verdict, started: float) -> Verdict:
         verdict.device = self.device

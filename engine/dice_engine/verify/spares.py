@@ -20,7 +20,7 @@ class Spares:
         self._make = make
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="spares")
         self._next: Future[Worker | None] | None = None
-        self._closing: list[Future[None]] = []
+        self._closing: list[Future[bool]] = []
 
     def refill(self) -> None:
         """Have a runner made, unless there is one."""

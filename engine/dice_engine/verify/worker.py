@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -32,13 +33,26 @@ _KINDS: dict[str, tuple[VerdictName, str | None]] = {
     "needs_compiler": ("build_error", NEEDS_COMPILER),
 }
 _LOG_TAIL = 4096
+_KILL_SECONDS = 15.0
+"""A GPU may take seconds to let a process go; a zygote that reports no end for longer is stuck."""
 
 
 class Failed(Exception):
-    """A runner did not give an answer: ``verdict`` and ``rule`` say what that means for its program."""
+    """A runner did not give an answer: ``verdict`` and ``rule`` say what that means for its program.
 
-    def __init__(self, verdict: VerdictName, reason: str, rule: str | None = None, log: str = ""):
+    ``doubtful``: it may be the machine's doing; judge once more before it counts.
+    """
+
+    def __init__(
+        self,
+        verdict: VerdictName,
+        reason: str,
+        rule: str | None = None,
+        log: str = "",
+        doubtful: bool = False,
+    ):
         super().__init__(reason)
+        self.doubtful = doubtful or verdict == "infra_error"
         self.verdict: VerdictName = verdict
         self.reason = reason
         self.rule = rule
@@ -65,13 +79,18 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Kill the runner and everything it started, and remove its folder."""
+    def close(self) -> bool:
+        """Kill the runner and everything it started, and remove its folder. False when its zygote does not answer:
+        then that is ended too, and a new one serves whoever comes next."""
+        answered = True
         if not self.dead:
             self.dead = True
             self._channel.close()
-            self._zygote.kill(self._child)
+            if self._zygote.kill(self._child, _KILL_SECONDS) is None and self._zygote.alive:
+                answered = False
+                self._zygote.abandon()
         shutil.rmtree(self.folder, ignore_errors=True)
+        return answered
 
     def ask(self, request: str, timeout: float, *, building: float = 0.0, **fields: Any) -> Any:
         """One request and its answer. Raises Failed when there is none in time, or an error.
@@ -85,7 +104,9 @@ class Worker:
             self._channel.send({"op": request, **fields}, timeout)
             reply = self._reply(timeout, building)
         except Deadline as deadline:
-            self.close()
+            if not self.close():
+                reason = "the process that runners are forked from does not answer; a new one is started"
+                raise Failed("infra_error", reason) from None
             raise Failed("timeout", f"no result after {deadline} ({doing})") from None
         except (Closed, ProtocolError) as error:
             raise self._obituary(error) from None
@@ -139,7 +160,8 @@ class Worker:
         if ended.code == 0 or '"verdict"' in words:
             return Failed("crash", f"its process ended ({ended}) without an answer", "forged_result", words)
         last = words.strip().splitlines()[-1][:200] if words.strip() else ""
-        return Failed("crash", f"its process ended: {ended}{': ' + last if last else ''}", None, words)
+        reason = f"its process ended: {ended}{': ' + last if last else ''}"
+        return Failed("crash", reason, None, words, doubtful=ended.signal == signal.SIGKILL)
 
     def log(self) -> str:
         """The end of what the program printed."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import itertools
 import os
 import secrets
@@ -157,6 +158,11 @@ class Zygote:
                 self._children.pop(child.id, None)
             return child.ended
 
+    def abandon(self) -> None:
+        """Kill a zygote that does not answer; its runners die with it."""
+        self._process.kill()
+        self._process.wait()
+
     def close(self) -> None:
         """End the zygote and every runner."""
         with contextlib.suppress(OSError):
@@ -209,9 +215,30 @@ def _gpu_out_of_sight() -> Iterator[None]:
             os.environ["CUDA_VISIBLE_DEVICES"] = visible
 
 
+@contextlib.contextmanager
+def _watching(control: socket.socket) -> Iterator[None]:
+    """Importing takes seconds: a judge that ends meanwhile must not leave this process behind for so long."""
+
+    def look(*_: object) -> None:
+        with contextlib.suppress(BlockingIOError):
+            if not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                os._exit(0)
+
+    flags = fcntl.fcntl(control, fcntl.F_GETFL)
+    signal.signal(signal.SIGIO, look)
+    fcntl.fcntl(control, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(control, fcntl.F_SETFL, flags | os.O_ASYNC)
+    try:
+        look()
+        yield
+    finally:
+        fcntl.fcntl(control, fcntl.F_SETFL, flags)
+        signal.signal(signal.SIGIO, signal.SIG_IGN)
+
+
 def main(control: socket.socket) -> None:
     """The zygote's life: fork on request, report ends, leave nothing behind."""
-    with _gpu_out_of_sight():
+    with _gpu_out_of_sight(), _watching(control):
         import torch  # noqa: F401  (the point of this process)
 
         from dice_engine.verify import runner  # noqa: F401

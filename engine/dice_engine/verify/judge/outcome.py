@@ -35,7 +35,8 @@ def reference_failed(error: BaseException) -> BaseException:
         or error.rule == NEEDS_HOST
     ):
         return error
-    return Failed("no_plan", f"the reference does not run: {error.reason}", log=error.log)
+    reason = f"the reference does not run: {error.reason}"
+    return Failed("no_plan", reason, log=error.log, doubtful=error.doubtful)
 
 
 def refused(finding: Finding) -> Verdict:
