@@ -157,6 +157,17 @@ def test_nothing_is_declared_or_passed_that_is_not_used():
                 assert len(re.findall(rf"\b{name}\b", body)) > 1, (name, kernel)
 
 
+def test_no_name_hides_another():
+    embedded = "self.c(self.e(x).transpose(1, 2))"
+    text = source(
+        embedded, "torch.randint(0, 10, (2, 9))", "self.e = nn.Embedding(10, 4); self.c = nn.Conv1d(4, 3, 3)"
+    )
+    assert "for (int k = 0;" in text and "int k1 = x[" in text
+    assert "const float* __restrict__ w_," in source(
+        "F.max_pool1d(w, 2)", "torch.randn(2, 3, 8)", arguments="w"
+    )
+
+
 def test_the_answer_keeps_the_constructor_and_gives_weights_by_their_path():
     answer = write(
         task("self.a(torch.relu(self.b[0](x)))", "torch.randn(4, 8)", "self.b = nn.Sequential(nn.Linear(8, 6)); "

@@ -110,6 +110,9 @@ class Emitter:
         self.block, outer = inner, self.block
         self.looping += loop
         before = set(self.names)
+        counter = re.match(r"for \(int (\w+)", head)
+        if counter:
+            self.names.add(counter[1])
         yield
         # What stands between the braces is free again behind them.
         self.names = before | (self.names & outer.own)

@@ -33,6 +33,8 @@ from dice_training.cuke.traced.values import (
 )
 
 _UNIT = "    "
+_SLOW = re.compile(r"exp|log|tanh|sin|cos|tan|pow|erf|sqrt| / ")
+"""What is not computed again for every column of a product."""
 _OPTIONS = {
     torch.bool: "torch::kBool",
     torch.int64: "torch::kInt64",
@@ -126,6 +128,13 @@ class Program:
             if isinstance(inner, Scanned | Ranked) or (isinstance(inner, Written) and inner.heavy):
                 return True
             if isinstance(inner, Reduced) and not (isinstance(by, Reduced) and by.domain == inner.domain):
+                return True
+            if (
+                isinstance(inner, Point)
+                and isinstance(by, Written)
+                and by.repeats
+                and _SLOW.search(inner.template)
+            ):
                 return True
         return False
 
@@ -239,6 +248,7 @@ class KernelWriter:
         """The kernel's parameter for a size; ``base`` names it where it has no name yet."""
         known = {**self.program.sizes, **self.new_sizes}
         names = [name for name, text in known.items() if text == dim.text]
+        names.sort(key=lambda name: name not in self.used_sizes)
         name = next((n for n in names if base is None or n.rstrip("0123456789") == base), None)
         if name is None:
             name = self._new_name(dim, base)

@@ -346,7 +346,7 @@ _CPP_WORDS = frozenset(
         """
         float double int bool char long short unsigned signed void auto const static template class struct union
         new delete this operator default case switch register idx row lane base c n rows cols inner out threads
-        blocks v k o total peak low product best where acc rank
+        blocks v k o m d h w kd kh kw total peak low product best where acc rank
         """,
     )
 )

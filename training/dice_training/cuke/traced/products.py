@@ -54,7 +54,7 @@ def contraction(x: Value, y: Value, shape: Shape, size: Dim, of_x: Coords, of_y:
             accumulate(e, kind, left, right, acc)
         return acc
 
-    return Written(shape=shape, dtype=x.dtype, args=(x, y), write=write, heavy=True, name=name)
+    return Written(shape=shape, dtype=x.dtype, args=(x, y), write=write, heavy=True, repeats=True, name=name)
 
 
 def matmul(x: Value, y: Value) -> Value:
@@ -367,7 +367,9 @@ def convolution(a: Arguments) -> Value:
             windows(0)
         return acc
 
-    out: Value = Written(shape=shape, dtype=x.dtype, args=(x, w), write=write, heavy=True, name="conv")
+    out: Value = Written(
+        shape=shape, dtype=x.dtype, args=(x, w), write=write, heavy=True, repeats=True, name="conv"
+    )
     if a.bias is not None:
         out = point(
             "{0} + {1}", out, reshape(a.bias, [1, a.bias.shape[0].value, *[1] * rank]), dtype=a.out_dtype
@@ -457,7 +459,7 @@ def transposed(a: Arguments) -> Value:
         return acc
 
     out: Value = Written(
-        shape=shape, dtype=x.dtype, args=(x, w), write=write, heavy=True, name="conv_transpose"
+        shape=shape, dtype=x.dtype, args=(x, w), write=write, heavy=True, repeats=True, name="conv_transpose"
     )
     if a.bias is not None:
         out = point(

@@ -313,6 +313,8 @@ def scaled(value: Value, centre: Value, rstd: Value, weight: Value | None, bias:
         return point("({0} - {1}) * {2} * {3} + {4}", value, centre, rstd, weight, bias, dtype=dtype)
     if weight is not None:
         return point("({0} - {1}) * {2} * {3}", value, centre, rstd, weight, dtype=dtype)
+    if bias is not None:
+        return point("({0} - {1}) * {2} + {3}", value, centre, rstd, bias, dtype=dtype)
     return point("({0} - {1}) * {2}", value, centre, rstd, dtype=dtype)
 
 

@@ -140,6 +140,8 @@ class Written(Value):
     args: tuple[Value, ...]
     write: Callable[[Emitter, Index], str]
     heavy: bool = False
+    repeats: bool = False
+    """It reads each element of its arguments many times."""
 
     @property
     def arguments(self) -> tuple[Value, ...]:
