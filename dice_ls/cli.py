@@ -61,6 +61,10 @@ def _dispatch(arguments: list[str]) -> int:
         from dice_ls.doctor import main as doctor
 
         return doctor(rest)
+    if command == "record":
+        from dice_engine.recording.__main__ import main as record
+
+        return record(rest)
     if command == "bench":
         return _bench(rest)
     if command in _MODULES:
@@ -79,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("doctor", help="what works on this machine and what to do about the rest")
     commands.add_parser("holes", help="what could be rewritten in a file, and how it would be run")
     commands.add_parser("suggest", help="decode rewrites of a kernel or module and check each one")
+    commands.add_parser("record", help="run your program and record the shapes and times of what it computes")
     commands.add_parser("report", help="the same, with the evidence as one HTML file")
     for name, (_, _, text) in _MODULES.items():
         commands.add_parser(name, help=text)

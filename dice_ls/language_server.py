@@ -79,6 +79,7 @@ class DiceServer(LanguageServer):
         self.compiler = Compiler()
         self.jobs = JobQueue(self)
         self._refreshing = False
+        self._following: asyncio.Future[None] | None = None
 
     def supports(self, capability: str) -> bool:
         """Whether the client said yes to a capability, by its dotted attribute path."""
@@ -150,6 +151,7 @@ class DiceServer(LanguageServer):
             self.board.check_annotations(document.uri, delay=0)
         self.say_project_problems()
         self.refresh_lenses()
+        self._following = asyncio.ensure_future(self.watch.follow(self.roots()))
 
     def say_project_problems(self) -> None:
         """What is wrong in the projects' files, each thing once."""

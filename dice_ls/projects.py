@@ -47,14 +47,12 @@ class Watch:
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
         self._observer: Any = None
-        self._roots: set[Path] = set()
+        self._folders: set[Path] = set()
         self._waiting = False
 
     async def follow(self, roots: list[Path]) -> None:
-        """Watch these folders; those watched already are not watched twice."""
-        loop = asyncio.get_running_loop()
-        await asyncio.to_thread(self._follow, [root for root in roots if root not in self._roots], loop)
-        self._roots |= set(roots)
+        """Watch these folders and what of them is there by now; nothing is watched twice."""
+        await asyncio.to_thread(self._follow, roots, asyncio.get_running_loop())
 
     def close(self) -> None:
         if self._observer is not None:
@@ -82,8 +80,9 @@ class Watch:
         for root in roots:
             for folder in (root, root / "build", root / ".dice"):
                 try:
-                    if folder.is_dir():
+                    if folder not in self._folders and folder.is_dir():
                         self._observer.schedule(Handler(), str(folder))
+                        self._folders.add(folder)
                 except OSError as error:
                     log.warning("%s is not watched: %s", folder, error)
 

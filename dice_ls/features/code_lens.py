@@ -20,11 +20,27 @@ def register(server: DiceServer) -> None:
         if document is None or not ls.settings.codeLens:
             return None
         found = await document.holes()
-        return [
+        return _hot_lines(ls, document) + [
             types.CodeLens(_above(document, hole), command=_command(ls, document, hole_id, hole))
             for hole_id, hole in found
             if hole.editable and (hole.kind != "selection" or ls.store.get(document.uri, hole_id))
         ]
+
+
+def _hot_lines(ls: DiceServer, document: Document) -> list[types.CodeLens]:
+    """What ``dice record`` saw of the document's lines, above those that took a good part of the time."""
+    lenses = []
+    lines = None
+    for hot in ls.project_of(document).recorded.hot_lines(document.path):
+        if lines is None:
+            lines = [line.strip() for line in document.text.splitlines()]
+        same = [number for number, line in enumerate(lines) if line == hot.text]
+        if same:  # the line may have moved since; one that was edited is not annotated
+            at = types.Position(min(same, key=lambda number: abs(number - hot.line)), 0)
+            lenses.append(
+                types.CodeLens(types.Range(at, at), command=types.Command(hot.words, "dice.status"))
+            )
+    return lenses
 
 
 def _above(document: Document, hole: Hole) -> types.Range:

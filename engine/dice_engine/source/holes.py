@@ -233,7 +233,8 @@ class _Document:
 
     def _python(self) -> list[Hole]:
         file = pytorch.parse(self.data)
-        has_inputs = "get_inputs" in file.functions()
+        functions = file.functions()
+        has_inputs = "get_inputs" in functions
         inputs = (
             Plan("inputs", origin={"inputs": "get_inputs in this file"})
             if has_inputs
@@ -249,7 +250,7 @@ class _Document:
                 found += self._kernels(source.literal.value, lambda _name: inputs, source.literal)
             elif source.strings:
                 found += self._declined_kernels(source)
-        return found + self._modules(file, has_inputs)
+        return found + self._modules(file, has_inputs, functions)
 
     def _declined_kernels(self, source: load_inline.InlineSource) -> list[Hole]:
         """The kernels in strings without a fixed text: shown, with the reason, and not editable."""
@@ -270,7 +271,7 @@ class _Document:
             for kernel in find_kernels(text)
         ]
 
-    def _modules(self, file: pytorch.PythonFile, has_inputs: bool) -> list[Hole]:
+    def _modules(self, file: pytorch.PythonFile, has_inputs: bool, functions: set[str]) -> list[Hole]:
         classes = pytorch.module_classes(file)
         named_model = any(module.name == "Model" for module in classes)
         found = []
@@ -280,7 +281,9 @@ class _Document:
             words = self._words_of_project("module", module.name) if not lines else None
             if words is not None:
                 lines = [DiceLine(words, 0, 0)]
-            if module.uses_inline or not (lines or has_inputs):
+            has_init = "get_init_inputs" in functions
+            seen = self.project.recorded.plan(self.path, module.name, has_init) if self.project else None
+            if module.uses_inline or not (lines or has_inputs or seen):
                 continue
             if lines:
                 try:
@@ -291,6 +294,8 @@ class _Document:
                     plan = Plan.none(f"{where} has a fault: {error.errors[0].message}")
                 if words is not None:
                     plan = _told_by_project(plan)
+            elif seen is not None:
+                plan = seen
             elif module.used_by is not None or (named_model and module.name != "Model"):
                 owner = "Model" if named_model else module.used_by
                 plan = Plan.none(f"get_inputs() makes the inputs of {owner}, not of {module.name}")

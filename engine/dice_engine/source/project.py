@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from dice_engine.source.annotation_text import KERNEL_KEYS, MODULE_KEYS, suggestion
+from dice_engine.source.recorded import FILE as RECORDED
+from dice_engine.source.recorded import Recorded, load_recorded
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -95,6 +97,8 @@ class Project:
     build: Build = Build()
     commands: Mapping[str, Build] = field(default_factory=dict)
     """By full path of the source: what its compile command says."""
+    recorded: Recorded = field(default_factory=Recorded)
+    """What ``dice record`` saw."""
     problems: tuple[str, ...] = ()
 
     def annotation(self, kind: str, name: str, path: str) -> str | None:
@@ -138,15 +142,15 @@ def load(root: Path) -> Project:
         commands |= _commands(root / name, problems)
     kernels = _annotations(data.get("kernel"), "kernel", KERNEL_KEYS, problems)
     modules = _annotations(data.get("module"), "module", MODULE_KEYS, problems)
-    return Project(
-        root, kernels, modules, _build(data.get("build"), root, problems), commands, tuple(problems)
-    )
+    build = _build(data.get("build"), root, problems)
+    recorded, wrong = load_recorded(root)
+    return Project(root, kernels, modules, build, commands, recorded, (*problems, *wrong))
 
 
 def project_around(path: str) -> Project:
-    """The project of the nearest folder above a file that has a ``dice.toml`` or a compile_commands.json."""
+    """The project of the nearest folder above a file that has a ``dice.toml``, compile commands or a recording."""
     for folder in Path(path).absolute().parents:
-        if any((folder / name).is_file() for name in (FILE, *COMMANDS)):
+        if any((folder / name).is_file() for name in (FILE, *COMMANDS, RECORDED)):
             return load(folder)
     return Project()
 
