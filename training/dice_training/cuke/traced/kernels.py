@@ -15,6 +15,7 @@ import torch
 from dice_training.cuke.traced.emit import Emitter, NeedsMemory
 from dice_training.cuke.traced.rows import RowWriter
 from dice_training.cuke.traced.tidy import tidy
+from dice_training.cuke.traced.tiles import tiled_product, write_tiled
 from dice_training.cuke.traced.values import (
     Buffer,
     Dim,
@@ -75,6 +76,8 @@ class Program:
         for value in reachable(self.outputs):
             for argument in value.arguments:
                 argument.uses += 1
+        self.products = sum(isinstance(v, Written) and v.tile is not None for v in reachable(self.outputs))
+        """More than one make the source long: then each is one loop."""
         results = [self.memory(value, "out") for value in self.outputs]
         self.results = [buffer.text for buffer in results]
 
@@ -218,7 +221,11 @@ class Program:
                 lines.append("const int threads = 256;")
                 threads = True
             grid = step.grid
-            if len(launches) == 1 and " " in grid:
+            if grid.startswith("dim3"):
+                name = f"grid{launches.index(step) or ''}"
+                lines.append(f"const dim3 {name}{grid.removeprefix('dim3')};")
+                grid = name
+            elif len(launches) == 1 and " " in grid:
                 lines.append(f"const int blocks = {grid};")
                 grid = "blocks"
             lines.append(f"{step.kernel}<<<{grid}, threads>>>({', '.join(step.arguments)});")
@@ -286,7 +293,12 @@ class KernelWriter:
             if isinstance(inner, Reduced) and inner.memory is None
         ]
         if not found:
-            self._pointwise(out)
+            tiled = self.program.products == 1 and value.dtype == torch.float32
+            product = tiled_product(value) if tiled else None
+            if product is not None:
+                write_tiled(self, value, product, out)
+            else:
+                self._pointwise(out)
             return
         first = found[0]
         shape, dims = first.domain

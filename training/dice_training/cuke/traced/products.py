@@ -22,8 +22,10 @@ from dice_training.cuke.traced.lower import (
 from dice_training.cuke.traced.movement import hold, permute
 from dice_training.cuke.traced.reductions import columns, softmax
 from dice_training.cuke.traced.values import (
+    Buffer,
     Dim,
     Shape,
+    Tile,
     Value,
     Written,
     constant,
@@ -38,7 +40,9 @@ def accumulate(e: Emitter, kind: str, x: str, y: str, acc: str) -> None:
     e.line(f"{acc} = fmaf({x}, {y}, {acc});" if kind == "float" else f"{acc} += {x} * {y};")
 
 
-def contraction(x: Value, y: Value, shape: Shape, size: Dim, of_x: Coords, of_y: Coords, name: str) -> Value:
+def contraction(
+    x: Value, y: Value, shape: Shape, size: Dim, of_x: Coords, of_y: Coords, name: str
+) -> Written:
     """Sum over k of x * y, each read where ``of_x`` and ``of_y`` say."""
     require(x.dtype == y.dtype, "a product of two types")
     kind = ctype(x.dtype)
@@ -85,7 +89,10 @@ def matmul(x: Value, y: Value) -> Value:
 
         return coords
 
-    return contraction(x, y, shape, x.shape[-1], of(x, 0), of(y, 1), "matmul")
+    out = contraction(x, y, shape, x.shape[-1], of(x, 0), of(y, 1), "matmul")
+    if lead == 0:
+        out.tile = Tile(x.shape[-1], lambda row, k: [row, k], lambda col, k: [k, col], False)
+    return out
 
 
 @handles("matmul", "mm", "bmm", "mv", "dot", "inner", "vdot", "linalg_matmul")
@@ -101,12 +108,21 @@ def matmul_(a: Arguments) -> Value:
 def linear(a: Arguments) -> Value:
     rank = len(a.input.shape)
     require(rank >= 1, "linear")
+    _same_size(a.weight, 1, a.input.shape[-1])
     shape = (*a.input.shape[:-1], a.weight.shape[0])
     out = contraction(
         a.input, a.weight, shape, a.input.shape[-1],
         lambda e, i, k: [*i.coords()[:-1], k], lambda e, i, k: [i.coord(rank - 1), k], "linear",
     )  # fmt: skip
+    if rank == 2:
+        out.tile = Tile(a.input.shape[-1], lambda row, k: [row, k], lambda col, k: [col, k], True)
     return out if a.bias is None else point("{0} + {1}", out, a.bias, dtype=a.out_dtype)
+
+
+def _same_size(weight: Value, dim: int, size: Dim) -> None:
+    """Let a weight's size go by the name of the equal size of the input."""
+    if isinstance(weight, Buffer) and not size.literal and weight.shape[dim].value == size.value:
+        weight.shape = (*weight.shape[:dim], size, *weight.shape[dim + 1 :])
 
 
 def _scaled(value: Value, factor: float) -> Value:
@@ -276,6 +292,8 @@ def convolution(a: Arguments) -> Value:
     if getattr(a, "transposed", False):
         return transposed(a)
     rank = len(w.shape) - 2
+    if a.groups == 1:
+        _same_size(w, 1, x.shape[1] if len(x.shape) == rank + 2 else x.shape[0])
     single = len(x.shape) == rank + 1
     if single:
         x = reshape(x, [1, *values(x.shape)])

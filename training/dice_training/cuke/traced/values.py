@@ -130,6 +130,19 @@ class Moved(Value):
         return self.args
 
 
+@dataclass(frozen=True)
+class Tile:
+    """A product of two matrices: where the factors of term ``k`` of element (``row``, ``col``) lie.
+
+    ``transposed``: the second matrix lies with its rows as the result's columns, as the weight of a linear layer.
+    """
+
+    depth: Dim
+    x: Callable[[str, str], list[str]]
+    y: Callable[[str, str], list[str]]
+    transposed: bool
+
+
 @dataclass(eq=False, kw_only=True)
 class Written(Value):
     """An element that needs statements of its own: padding, gathers, windows, products of matrices.
@@ -142,6 +155,8 @@ class Written(Value):
     heavy: bool = False
     repeats: bool = False
     """It reads each element of its arguments many times."""
+    tile: Tile | None = None
+    """Set for a product of two matrices."""
 
     @property
     def arguments(self) -> tuple[Value, ...]:
