@@ -155,10 +155,8 @@ def test_ask_progress_preview_apply_undo(editor: Callable[..., Editor], place: P
     place.release()
     one.lens("2.31x verified")
     one.shows("DICE: 2.31x verified")
-    one.screen.save(SHOTS / "emacs-lens.svg", "Emacs")
     previewed(one)
     one.shows("+  const int k", "0.2 ms -> 0.0864 ms")
-    one.screen.save(SHOTS / "emacs-preview.svg", "Emacs")
     applied(one, "saxpy.cu")
     assert one.text() == REWRITTEN
     compiles(REWRITTEN, place.folder)
@@ -356,3 +354,27 @@ def test_trace(editor: Callable[..., Editor]) -> None:
     assert shown == passes
     one.eval('(with-current-buffer "*dice trace*" (dice-trace-back))')
     one.shows(f"pass {int(passes) - 1} of {passes}")
+
+
+def test_the_real_engine_and_model(place_without_engine: Place) -> None:
+    """Nothing is scripted: what the embedded model writes is checked, previewed, applied."""
+    one = Editor(place_without_engine, "silu.cu", TRUSTED + '(setq dice-device "cpu" dice-candidates 2)')
+    try:
+        one.lens("DICE: find faster")
+        one.at("out[i] = v")
+        one.command("dice-find-faster")
+        ended = (
+            '(cl-find-if (lambda (one) (string-match-p "not timed\\\\|no verified" one)) (dice-lens-titles))'
+        )
+        until(lambda: one.eval(ended) != "nil", "the end of the search", 200)
+        if "not timed" in one.eval(ended):
+            one.shows("DICE: correct on the CPU backend, not timed")
+            one.screen.save(SHOTS / "emacs-lens.svg", "Emacs")
+            one.command("dice-preview")
+            one.shows("Rewrite `silu_kernel`: correct on the CPU backend, not timed", "expf")
+            one.screen.save(SHOTS / "emacs-preview.svg", "Emacs")
+            one.screen.keys("Enter")
+            one.until('(and (equal (buffer-name) "silu.cu") (not (buffer-narrowed-p)) (buffer-modified-p))')
+            assert "expf" in one.text()
+    finally:
+        one.close()

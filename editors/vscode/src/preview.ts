@@ -42,7 +42,8 @@ export class Preview implements vscode.Disposable {
       void vscode.window.showInformationMessage('DICE: no verified rewrite here; "Find a faster version" searches for one.');
       return;
     }
-    const action = place?.title ? actions.find((one) => one.title === place.title) : await pick(actions);
+    // What was offered may have been replaced by something better since the menu was opened.
+    const action = actions.find((one) => one.title === place?.title) ?? (await pick(actions));
     const edits = action?.edit?.get(document.uri);
     if (action && edits) {
       await this.show({ document, version: document.version, action, edits });

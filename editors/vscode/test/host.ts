@@ -214,6 +214,21 @@ const scenarios: Record<string, () => Promise<void>> = {
     assert.equal(api.session.status?.engine?.running ?? false, false);
   },
 
+  async real_engine() {
+    const configuration = vscode.workspace.getConfiguration('dice');
+    await configuration.update('device', 'cpu', vscode.ConfigurationTarget.Global);
+    await configuration.update('candidates', 2, vscode.ConfigurationTarget.Global);
+    const editor = await open('silu.cu', 'out[i] = v');
+    await vscode.commands.executeCommand('dice.findFaster');
+    const end = /not timed|no verified/;
+    await until(async () => (await lenses(editor)).some((title) => end.test(title)), 'the end of the search', 200);
+    if ((await lenses(editor)).some((title) => title.includes('not timed'))) {
+      assert.match(await preview(), /expf/);
+      await vscode.commands.executeCommand('dice.previewApply');
+      assert.match(editor.document.getText(), /expf/);
+    }
+  },
+
   async install_server() {
     await api.session.install(process.env.DICE_TEST_REQUIREMENT);
     await until(() => api.session.state === 'running', 'the server that was installed');
@@ -259,7 +274,7 @@ export async function run(): Promise<void> {
     });
     const only = process.env.DICE_TEST_ONLY?.split(',');
     for (const [name, scenario] of Object.entries(scenarios)) {
-      if (only ? !only.includes(name) : name === 'untrusted') {
+      if (only ? !only.includes(name) : ['untrusted', 'real_engine'].includes(name)) {
         continue;
       }
       const started = Date.now();
