@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from dice_engine.prompts import core_request
+from dice_engine.source.context import shortened
 from dice_engine.source.cuda import parse_cuda
 from dice_engine.source.cuda_lex import lex
 from dice_engine.source.hole import Hole
@@ -53,7 +54,7 @@ class Place:
         return GenerateRequest(
             id="",
             kind="kernel_body",
-            prefix=_last_lines(self.prefix, _PREFIX_BYTES),
+            prefix=shortened(self.prefix, self.begin + self.tail + self.rest, _PREFIX_BYTES),
             suffix=_first_lines(self.suffix, _SUFFIX_BYTES),
             reference=core.reference,
             n=n,
@@ -178,10 +179,6 @@ async def fits(here: Place, ghost: str, errors: Callable[[str], Awaitable[list[i
         return lines is not None and not any(first <= line <= last for line in lines)
     body = here.begin + here.tail + ghost + here.rest
     return not parse_cuda(b"void f() {" + to_bytes(body) + b"}").root_node.has_error
-
-
-def _last_lines(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[-limit:].partition("\n")[2]
 
 
 def _first_lines(text: str, limit: int) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from dice_engine.prompts import core_request
 from dice_engine.source import pytorch
+from dice_engine.source.context import ENOUGH, shortened
 from dice_engine.source.hole import Hole
 from dice_engine.source.holes import apply, decode
 from dice_engine.source.project import Build
@@ -47,7 +48,12 @@ class Request:
     def generate(self) -> GenerateRequest:
         decoded = decode(self.hole)
         pytorch_source = reference_source(self.text) if self.hole.kind == "load_inline_core" else None
-        core = core_request(self.hole.kind, decoded.prefix, decoded.core, decoded.suffix, pytorch_source)
+        prefix, suffix = decoded.prefix, decoded.suffix
+        if self.hole.kind in ("kernel_body", "selection"):
+            # The model's context is short: in a long file it sees what the kernel uses and what stands around it.
+            prefix = shortened(prefix, decoded.core)
+            suffix = suffix if len(suffix) <= ENOUGH else suffix[:ENOUGH].rpartition("\n")[0]
+        core = core_request(self.hole.kind, prefix, decoded.core, suffix, pytorch_source)
         return GenerateRequest(
             id="",
             kind=core.kind,
