@@ -44,24 +44,25 @@ def grid_attention(pool: PagePool, grid: Grid) -> Attend:
     """Attention of q ``[1, heads, tokens, dim]`` or ``[rows, heads, width, dim]``; writes the new k and v first."""
     rows, width = grid.visible.shape
     place = torch.arange(grid.table.shape[1] * pool.size, device=grid.table.device)
-    hidden = (place >= grid.visible[..., None])[:, None, None]  # [rows, 1, 1, width, positions]
+    hidden = place >= grid.visible[..., None]  # [rows, width, positions]
+    mask = torch.zeros(hidden.shape, dtype=pool.k.dtype, device=place.device)
+    mask = mask.masked_fill_(hidden, -torch.inf)[:, None, None]
+    # The query heads of one key head stand side by side, as if they were more positions.
+    group = pool.query_heads // pool.k.shape[3]
+    mask = mask.expand(-1, -1, group, -1, -1).flatten(2, 3)
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         dim, heads = q.shape[3], k.shape[1]
-        group = q.shape[1] // heads
         for pages, new in ((pool.k[layer], k), (pool.v[layer], v)):
             pages.view(-1, heads, dim).index_copy_(0, grid.slots, new.transpose(1, 2).reshape(-1, heads, dim))
-        keys = pool.k[layer][grid.table].view(rows, -1, heads, dim).permute(0, 2, 3, 1)
+        keys = pool.k[layer][grid.table].view(rows, -1, heads, dim).transpose(1, 2)
         values = pool.v[layer][grid.table].view(rows, -1, heads, dim).transpose(1, 2)
         queries = q.transpose(1, 2).reshape(-1, heads, group, dim)
         if grid.tokens is not None:
             queries = queries.index_select(0, grid.tokens[1])
-        queries = queries.view(rows, width, heads, group, dim).permute(0, 2, 3, 1, 4)
-        scores = product(queries.reshape(rows * heads, group * width, dim), keys.reshape(-1, *keys.shape[2:]))
-        scores = scores.view(rows, heads, group, width, -1) * dim**-0.5
-        weights = scores.masked_fill_(hidden, -torch.inf).softmax(-1).to(q.dtype)
-        out = product(weights.view(rows * heads, group * width, -1), values.reshape(-1, *values.shape[2:]))
-        out = out.to(q.dtype).view(rows, heads, group, width, dim).permute(0, 3, 1, 2, 4)
+        queries = queries.view(rows, width, heads, group, dim).permute(0, 2, 3, 1, 4).flatten(2, 3)
+        out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        out = out.view(rows, heads, group, width, dim).permute(0, 3, 1, 2, 4)
         if grid.tokens is not None:
             out = out.reshape(rows * width, -1, dim).index_select(0, grid.tokens[0])
             return out.transpose(0, 1)[None]
@@ -87,12 +88,3 @@ def prefill_attention(pool: PagePool, pages: Tensor, start: int, end: int, block
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != heads)
 
     return attend
-
-
-def product(a: Tensor, b: Tensor) -> Tensor:
-    """Batched matrix product with a float32 result: scores rounded to bfloat16 would blur the softmax."""
-    if a.dtype == torch.float32:
-        return torch.bmm(a, b)
-    if a.is_cuda:
-        return torch.bmm(a, b, out_dtype=torch.float32)
-    return torch.bmm(a.float(), b.float())

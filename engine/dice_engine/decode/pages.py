@@ -32,6 +32,7 @@ class PagePool:
     def __init__(self, model: SdarModel, block_size: int, count: int) -> None:
         c = model.config
         self.size, self.count = page_positions(block_size), count + 1
+        self.query_heads = c.num_attention_heads
         shape = (c.num_hidden_layers, self.count, self.size, c.num_key_value_heads, c.head_dim)
         self.k = torch.empty(shape, device=model.device, dtype=model.dtype)
         self.v = torch.empty_like(self.k)
