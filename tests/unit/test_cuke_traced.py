@@ -9,12 +9,11 @@ import textwrap
 
 import pytest
 from dice_training.cuke import cli
-from dice_training.cuke.generate import MAX_CHARS, total_chars
 from dice_training.cuke.traced import INVENTED, UNWRITTEN
 from dice_training.cuke.traced.coverage import Coverage, examine, family_of, text_of
 from dice_training.cuke.traced.invented import invented_task
 from dice_training.cuke.traced.module import write
-from dice_training.cuke.traced.samples import KIND_SHARE, Task, task_sample
+from dice_training.cuke.traced.samples import KIND_SHARE, MAX_CHARS, Task, row_chars, task_sample
 from dice_training.cuke.traced.tasks import row_of_task
 from dice_training.cuke.traced.tidy import tidy
 from dice_training.cuke.traced.values import Unwritten
@@ -207,7 +206,7 @@ def test_rows_hold_together(kind):
         row = task_sample(Task("a", text), 1, index, kind)
         assert row["prefix"] + row["core"] + row["suffix"] == row["program"]
         assert row["id"] == f"1-{index}" and row["ops"] == ["linear", "softmax"]
-        assert total_chars(row) <= MAX_CHARS
+        assert row_chars(row) <= MAX_CHARS
         names = {node.name for node in ast.walk(ast.parse(row["program"])) if isinstance(node, ast.ClassDef)}
         assert "ModelNew" in names
         assert row == task_sample(Task("a", text), 1, index, kind)

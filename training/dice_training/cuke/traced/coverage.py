@@ -15,7 +15,7 @@ import torch
 from dice_training.cuke.ops import OPS
 from dice_training.cuke.row_ops import ROW_OPS
 from dice_training.cuke.traced.lower import base_name
-from dice_training.cuke.traced.samples import Task, task_sample
+from dice_training.cuke.traced.samples import TOO_LONG, Task, task_sample
 from dice_training.cuke.traced.tasks import time_limit
 from dice_training.cuke.traced.trace import trace
 from dice_training.cuke.traced.values import Unwritten
@@ -75,7 +75,7 @@ class Coverage:
     def add(self, found: dict[str, Any]) -> None:
         self.tasks += 1
         self.written += not found["reason"]
-        self.too_long += found["reason"] == "too long for the context"
+        self.too_long += found["reason"] == TOO_LONG
         self.operators.update(set(found["operators"]))
         families = {family_of(op) for op in found["operators"]}
         self.families.update(families)

@@ -9,7 +9,6 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dice_training.cuke.generate import MAX_CHARS, total_chars
 from dice_training.cuke.module_writer import (
     Binding,
     declaration_statement,
@@ -26,6 +25,9 @@ from dice_training.tasks import task_row
 Row = dict[str, Any]
 Kind = Literal["load_inline_core", "module"]
 KIND_SHARE: dict[Kind, float] = {"module": 0.55, "load_inline_core": 0.45}
+MAX_CHARS = 5000
+"""About 2,000 tokens at the 2.5 characters that a token of dense CUDA has."""
+TOO_LONG = "too long for the context"
 _LOAD = "from torch.utils.cpp_extension import load_inline"
 
 
@@ -49,11 +51,17 @@ def task_sample(task: Task, seed: int, index: int, kind: Kind | None = None) -> 
     base = {"id": f"{seed}-{index}", "task": task.id, "kind": chosen, "family": ""}
     try:
         row = base | _written(task, chosen, rng)
-        if total_chars(row) > MAX_CHARS:
-            raise Unwritten("too long for the context")
+        if row_chars(row) > MAX_CHARS:
+            raise Unwritten(TOO_LONG)
         return row
     except Unwritten as reason:
         return base | {"verdict": {"verdict": UNWRITTEN, "reason": str(reason)}}
+
+
+def row_chars(row: Row) -> int:
+    """What a model reads and writes for this row, in characters: a ``module`` shows its reference around the core."""
+    told = 0 if row["kind"] == "module" else len(row["reference"])
+    return told + len(row["prefix"]) + len(row["core"]) + len(row["suffix"])
 
 
 def _written(task: Task, kind: Kind, rng: random.Random) -> Row:

@@ -12,8 +12,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from dice_training.cuke.traced.values import Unwritten
 
-MAX_ELEMENTS = 1 << 24
-"""Tasks with larger inputs or weights are left out: tracing runs them."""
+MAX_ELEMENTS = 1 << 28
+"""Tasks with larger inputs or weights are left out."""
+_MANY = 1 << 18
+"""Tasks with more elements are traced by shapes alone: computing them would take too long."""
 
 
 @dataclass
@@ -40,10 +42,15 @@ def trace(text: str, class_name: str = "Model") -> Traced:
             module = namespace[class_name](*init).eval()
             inputs = list(namespace["get_inputs"]())
             _check(module, inputs)
-            torch.manual_seed(0)
-            output = module(*inputs)
-            function = make_fx(lambda *args: module(*args), pre_dispatch=True, tracing_mode="real")
-            traced = function(*inputs)
+            outputs: list[Any] = []
+
+            def call(*args: Any) -> Any:
+                outputs.append(module(*args))
+                return outputs[-1]
+
+            mode = "fake" if _elements(module, inputs) > _MANY else "real"
+            traced = make_fx(call, pre_dispatch=True, tracing_mode=mode, _allow_non_fake_inputs=True)(*inputs)
+            output = outputs[-1]
     except Unwritten:
         raise
     except Exception as error:
@@ -59,7 +66,14 @@ def trace(text: str, class_name: str = "Model") -> Traced:
     return Traced(traced.graph, module, inputs, constants, output)
 
 
+def _elements(module: torch.nn.Module, inputs: list[Any]) -> int:
+    tensors = [*module.state_dict().values(), *inputs]
+    return sum(t.numel() for t in tensors if isinstance(t, torch.Tensor))
+
+
 def _check(module: torch.nn.Module, inputs: list[Any]) -> None:
+    if any(isinstance(value, list | tuple | dict) for value in inputs):
+        raise Unwritten("a list as input")
     tensors = [*module.state_dict().values(), *inputs]
     if any(isinstance(t, torch.Tensor) and t.numel() > MAX_ELEMENTS for t in tensors):
         raise Unwritten("too large to trace")
