@@ -86,3 +86,35 @@ def test_lost_updates_show_in_no_order_but_are_races(session: VerifySession, bod
 def test_sums_with_atomics_are_none(session: VerifySession, body: str) -> None:
     found = session.verify_kernel(ATOMIC, SUM.replace("BODY", body), "total")
     assert found.verdict == "correct_unmeasured", found
+
+
+SHIFT = """
+// @dice sizes(n=1000; n=77)
+__global__ void shift(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i];
+}
+void run(const float* x, float* y, int n) { shift<<<(n + 127) / 128, 128>>>(x, y, n); }
+"""
+AHEAD = SHIFT.replace(
+    "y[i] = x[i];", "{ float next = x[i + 1]; y[i] = i + 1 < n || next != 1e30f ? x[i] : 0.0f; }"
+)
+FOURS = SHIFT.replace(
+    "y[i] = x[i];",
+    "{ float four[4]; __builtin_memcpy(four, x + i, 16); y[i] = four[0] + 0.0f * (four[3] > 1e30f); }",
+)
+
+
+@pytest.mark.parametrize("candidate", [AHEAD, FOURS])
+def test_reads_that_change_nothing_are_seen(session: VerifySession, candidate: str) -> None:
+    found = session.verify_kernel(SHIFT, candidate, "shift")
+    assert (found.verdict, found.rule) == ("mismatch", "out_of_bounds"), found
+    assert "past the end of x" in found.reason
+
+
+def test_reads_that_the_original_makes_too_are_its_own_affair(session: VerifySession) -> None:
+    assert session.verify_kernel(AHEAD, AHEAD + "//", "shift").verdict == "correct_unmeasured"
+    assert (
+        session.verify_kernel(SHIFT, SHIFT.replace("x[i];", "1.0f * x[i];"), "shift").verdict
+        == "correct_unmeasured"
+    )

@@ -25,6 +25,7 @@ from dice_engine.verify.build.interface import BuildError, DeviceModule, NeedsTo
 from dice_engine.verify.build.libraries import called_libraries, missing_header
 from dice_engine.verify.build.nvcc import NvccExtension, build_nvcc
 from dice_engine.verify.build.nvrtc import TORCH_FLAGS, NvrtcModule, build_nvrtc
+from dice_engine.verify.memory import Arena
 from dice_engine.verify.replay import Replays
 from dice_engine.verify.torch_runtime import LaunchMode, LaunchPath, TorchRuntime
 
@@ -72,20 +73,25 @@ class Toolchain:
         self.modules.append(module)
         return module
 
-    def set_order(self, order: Order | Literal["watched"]) -> None:
+    def set_order(self, order: Order | Literal["watched"], arena: Arena | None = None) -> None:
         """Order of threads and blocks in the launches that follow (the GPU decides for itself).
 
-        ``watched``: forward, and lost updates are noticed (``race``).
+        ``watched``: forward, and lost updates (``race``) and loads from guards of ``arena`` (``stray``) are noticed.
         """
         for module in self.modules:
             if isinstance(module, CpuModule):
                 module.set_order("forward" if order == "watched" else order)
-                module.watch(order == "watched")
+                module.watch(order == "watched", arena.zones if arena is not None else None)
 
     def race(self) -> str | None:
         """The first lost update since ``set_order("watched")``, in words."""
         races = (module.race for module in self.modules if isinstance(module, CpuModule))
         return next((race for race in races if race), None)
+
+    def stray(self) -> str | None:
+        """The first load from a guard zone since ``set_order("watched")``, in words."""
+        strays = (module.stray for module in self.modules if isinstance(module, CpuModule))
+        return next((stray for stray in strays if stray), None)
 
     def new_folder(self) -> Path:
         self._count += 1

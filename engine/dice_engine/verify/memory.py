@@ -96,6 +96,12 @@ class Arena:
         for block in self._blocks:
             yield block.name, block.data
 
+    def zones(self) -> Iterator[tuple[int, int, str]]:
+        """Every guard zone: its first address, the one after its last, and where it lies (``past the end of dst``)."""
+        for block in self._blocks:
+            for guard, where in ((block.before, "before the start of"), (block.after, "past the end of")):
+                yield guard.data_ptr(), guard.data_ptr() + guard.numel(), f"{where} {block.name}"
+
     def damage(self) -> str | None:
         """The first damaged guard in words (``3 elements past the end of dst``), None when all are whole."""
         for block in self._blocks:

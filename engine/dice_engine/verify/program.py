@@ -20,7 +20,7 @@ class RunOptions:
     launches: Literal["run", "fail", "skip"] = "run"
     poison: int = 0
     order: Literal["forward", "reverse", "shuffled", "watched"] = "forward"
-    """Order of threads and blocks on the CPU backend; ``watched`` is forward and notices lost updates."""
+    """Order of threads and blocks on the CPU backend; ``watched``: forward, and lost updates and stray loads show."""
     keep_results: bool = False
     """Return results of torch operators that have an output's shape."""
     reuse_inputs: bool = False
@@ -44,6 +44,8 @@ class RunResult:
     damage: str | None = None
     race: str | None = None
     """A lost update that a watched run showed."""
+    stray: str | None = None
+    """A load from outside its buffers that a watched run showed."""
     mutated: list[str] = field(default_factory=list)
     """Inputs whose bits changed."""
     ops: dict[str, int] = field(default_factory=dict)

@@ -41,7 +41,7 @@ class KernelProgram:
             for buffer in plan.buffers
         }
         self.toolchain.begin(options.launches)
-        self.toolchain.set_order(options.order)
+        self.toolchain.set_order(options.order, arena)
         started = time.perf_counter()
         try:
             run_plan(
@@ -64,6 +64,7 @@ class KernelProgram:
             outputs={name: buffers[name].cpu() for name in written},
             launches=launched,
             race=self.toolchain.race(),
+            stray=self.toolchain.stray(),
             damage=arena.damage(),
             mutated=mutated,
             seconds=seconds,

@@ -206,9 +206,9 @@ class ModuleProgram:
 
     def _run(self, inputs: list[Any], options: RunOptions, seed: int) -> RunResult:
         self.toolchain.begin(options.launches)
-        self.toolchain.set_order(options.order)
         model = self._double() if options.double else self._model()
         arena = Arena(self.device, seed) if options.trace and not options.double else None
+        self.toolchain.set_order(options.order, arena)
         given = self._place(inputs, arena, options)
         before = [value.clone() if isinstance(value, torch.Tensor) else value for value in given]
         wanted = [tuple(shape) for shape in self._shapes] if options.keep_results else []
@@ -241,6 +241,7 @@ class ModuleProgram:
             outputs=plain,
             launches=launched,
             race=self.toolchain.race(),
+            stray=self.toolchain.stray(),
             damage=arena.damage() if arena is not None else None,
             mutated=mutated,
             ops={**watch.ops, **self._libraries()} if watch is not None else {},

@@ -14,7 +14,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +27,8 @@ from dice_engine.verify.build.symbols import listing, refuse_system_calls, stati
 
 Instantiation = tuple[str, tuple[str, ...]]
 Order = Literal["forward", "reverse", "shuffled"]
+Zone = tuple[int, int, str]
+"""First address, the one after the last, and where that is in words."""
 
 MAX_SHARED = 227 * 1024
 """Bytes of dynamic shared memory a block may ask for: the largest of today's GPUs."""
@@ -97,14 +99,21 @@ class CpuModule:
         self._libraries: dict[Path, ctypes.CDLL] = {}
         self._order: tuple[int, int] = (0, 0)
         self._watched = False
+        self._zones: Callable[[], Iterable[Zone]] | None = None
+        self._forbidden: list[Zone] = []
         self._watched_launchers: dict[Instantiation, tuple[Path, str]] = {}
         self.race: str | None = None
         """The first lost update that a watched launch showed, in words."""
 
-    def watch(self, on: bool) -> None:
-        """Whether later launches run in a slower build that notices lost updates (see ``race``), where possible."""
+        self.stray: str | None = None
+        """The first load from a zone that a watched launch must not touch, in words."""
+
+    def watch(self, on: bool, zones: Callable[[], Iterable[Zone]] | None = None) -> None:
+        """Whether later launches run in a slower build that notices lost updates (see ``race``), where possible, and
+        loads from ``zones``, asked for at each launch (see ``stray``)."""
         self._watched = on and not _ORDERED_OTHERWISE.search(self._source.text)
-        self.race = None
+        self._zones = zones
+        self.race = self.stray = None
 
     def build(self, instantiations: Sequence[Instantiation], watched: bool = False) -> None:
         """Compile launchers for ``instantiations``; raises BuildError with lines of the user's file."""
@@ -151,15 +160,31 @@ class CpuModule:
         values = (_Arg * max(len(args), 1))(*(_argument(value) for value in args))
         call = _Launch((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), shared, values)
         if self._watched:
-            loaded.dice_watch_begin()
+            self._begin_watch(loaded)
         code = getattr(loaded, name)(ctypes.byref(call))
-        if self._watched and (seen := loaded.dice_watch_end()):
-            self.race = self.race or f"in {kernel} {seen.decode(errors='replace')}"
+        if self._watched:
+            self._end_watch(loaded, kernel)
         if code:
             text = loaded.dice_error_text().decode(errors="replace")
             if code not in _FAILURES:
                 raise InfraError(f"CPU backend, kernel {kernel}: {text}; please report this kernel")
             raise LaunchError(_FAILURES[code], f"kernel {kernel}: {text}")
+
+    def _begin_watch(self, loaded: ctypes.CDLL) -> None:
+        self._forbidden = list(self._zones()) if self._zones is not None else []
+        pairs = [address for low, high, _ in self._forbidden for address in (low, high)]
+        loaded.dice_watch_zones((ctypes.c_ulonglong * len(pairs))(*pairs), len(self._forbidden))
+        loaded.dice_watch_begin()
+
+    def _end_watch(self, loaded: ctypes.CDLL, kernel: str) -> None:
+        seen = loaded.dice_watch_end()
+        if seen:
+            self.race = self.race or f"in {kernel} {seen.decode(errors='replace')}"
+        who = (ctypes.c_uint * 6)()
+        address = loaded.dice_watch_stray(who)
+        if address and self.stray is None:
+            where = next((words for low, high, words in self._forbidden if low <= address < high), "")
+            self.stray = f"in {kernel} thread {tuple(who[:3])} of block {tuple(who[3:])} reads {where}"
 
     def synchronize(self) -> None:
         """Nothing to wait for: launches have ended when they return."""
@@ -243,6 +268,7 @@ class CpuModule:
             loaded.dice_error_text.restype = ctypes.c_char_p
             if library.name.startswith("watched"):
                 loaded.dice_watch_end.restype = ctypes.c_char_p
+                loaded.dice_watch_stray.restype = ctypes.c_ulonglong
             self._libraries[library] = loaded
         return self._libraries[library]
 

@@ -335,7 +335,8 @@ class ModuleTrial:
             ) from failure
 
     def _watched(self, case: Case) -> None:
-        """A slower run that sees updates which a GPU would lose; only for runs that are fast without it."""
+        """A slower run that sees updates which a GPU would lose and loads from outside the buffers; only for runs that
+        are fast without it."""
         if self.seconds > _WATCHED_SECONDS:
             return
         options = vars(RunOptions(order="watched"))
@@ -348,6 +349,8 @@ class ModuleTrial:
             return  # what the watched build cannot do says nothing about the candidate: it has passed as it is
         if result["race"]:
             raise Failed("mismatch", f"a race: {result['race']}", "race")
+        if result["stray"] and not self.reference.has_kernels:
+            raise Failed("mismatch", result["stray"], "out_of_bounds")
 
     def _called_often(self, case: Case) -> None:
         """Many calls in a row: what was computed at first must be computed at last. (On a GPU the clock sees that.)"""

@@ -1,6 +1,7 @@
 // Lost updates: two threads that read, change and write back one element without an atomic or a barrier between them.
 // Threads run one after another here, so no order of threads shows this. The compiler calls the functions below at
 // every load and store (-fsanitize=thread, whose own library stays out); static shared memory is not watched.
+// Loads from the zones around buffers are noticed as well: they change nothing, so only here can they be seen.
 #pragma once
 
 #define DICE_HOOK extern "C" __attribute__((visibility("hidden"), no_sanitize("thread"), noinline, used))
@@ -30,6 +31,26 @@ static struct {
   unsigned long long before;
   uint3 thread, block;
 } suspect;
+
+constexpr unsigned kZones = 512;
+static struct {
+  uintptr_t low, high;
+} zones[kZones];
+static unsigned zone_count;
+static uintptr_t zones_low, zones_high;  // all zones lie between these
+static struct {
+  uintptr_t address;
+  uint3 thread, block;
+} stray;
+
+__attribute__((no_sanitize("thread"), noinline)) inline void look(uintptr_t address) {
+  if (stray.address || quiet || address < zones_low || address >= zones_high) return;
+  for (unsigned i = 0; i < zone_count; ++i)
+    if (address >= zones[i].low && address < zones[i].high) {
+      stray = {address, threadIdx, blockIdx};
+      return;
+    }
+}
 
 __attribute__((no_sanitize("thread"), noinline)) inline unsigned long long held(uintptr_t address, unsigned size) {
   unsigned long long value = 0;
@@ -76,7 +97,9 @@ __attribute__((no_sanitize("thread"), noinline)) inline unsigned long long threa
   return block * kMaxThreads + threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z) + 1;
 }
 
-__attribute__((no_sanitize("thread"), noinline)) inline void loaded(uintptr_t address) {
+__attribute__((no_sanitize("thread"), noinline)) inline void loaded(uintptr_t address, size_t size) {
+  look(address);
+  look(address + size - 1);
   settle();
   if (Element* found = element(address)) found->reader = thread_number();
 }
@@ -104,18 +127,37 @@ __attribute__((no_sanitize("thread"), noinline)) inline void stored(uintptr_t ad
 
 #define DICE_SIZES(each) each(1) each(2) each(4) each(8) each(16)
 #define DICE_HOOKS(size)                                                                               \
-  DICE_HOOK void __tsan_read##size(void* at) { dice::loaded(reinterpret_cast<uintptr_t>(at)); }           \
+  DICE_HOOK void __tsan_read##size(void* at) { dice::loaded(reinterpret_cast<uintptr_t>(at), size); }     \
   DICE_HOOK void __tsan_write##size(void* at) { dice::stored(reinterpret_cast<uintptr_t>(at), size); }    \
-  DICE_HOOK void __tsan_unaligned_read##size(void* at) { dice::loaded(reinterpret_cast<uintptr_t>(at)); } \
+  DICE_HOOK void __tsan_unaligned_read##size(void* at) { dice::loaded(reinterpret_cast<uintptr_t>(at), size); } \
   DICE_HOOK void __tsan_unaligned_write##size(void* at) { dice::stored(reinterpret_cast<uintptr_t>(at), size); }
 DICE_SIZES(DICE_HOOKS)
-DICE_HOOK void __tsan_read_range(void* at, size_t) { dice::loaded(reinterpret_cast<uintptr_t>(at)); }
+DICE_HOOK void __tsan_read_range(void* at, size_t size) {
+  if (size) dice::loaded(reinterpret_cast<uintptr_t>(at), size);
+}
 DICE_HOOK void __tsan_write_range(void* at, size_t size) { dice::stored(reinterpret_cast<uintptr_t>(at), unsigned(size)); }
 DICE_HOOK void __tsan_func_entry(void*) {}
 DICE_HOOK void __tsan_func_exit() {}
 DICE_HOOK void __tsan_init() {}
 DICE_HOOK void __tsan_vptr_read(void*) {}
 DICE_HOOK void __tsan_vptr_update(void*, void*) {}
+
+// Zones that the next launch may not read: `count` pairs of addresses.
+DICE_EXPORT __attribute__((no_sanitize("thread"))) void dice_watch_zones(const unsigned long long* pairs, unsigned count) {
+  dice::zone_count = count < dice::kZones ? count : dice::kZones;
+  dice::zones_low = ~uintptr_t(0), dice::zones_high = 0, dice::stray.address = 0;
+  for (unsigned i = 0; i < dice::zone_count; ++i) {
+    dice::zones[i] = {uintptr_t(pairs[2 * i]), uintptr_t(pairs[2 * i + 1])};
+    if (dice::zones[i].low < dice::zones_low) dice::zones_low = dice::zones[i].low;
+    if (dice::zones[i].high > dice::zones_high) dice::zones_high = dice::zones[i].high;
+  }
+}
+// The first address in a zone that was read, 0 for none; `who` gets the thread's and the block's indices.
+DICE_EXPORT __attribute__((no_sanitize("thread"))) unsigned long long dice_watch_stray(unsigned* who) {
+  const uint3 found[2] = {dice::stray.thread, dice::stray.block};
+  for (int i = 0; i < 2; ++i) who[3 * i] = found[i].x, who[3 * i + 1] = found[i].y, who[3 * i + 2] = found[i].z;
+  return dice::stray.address;
+}
 
 // Watch the next launch.
 DICE_EXPORT __attribute__((no_sanitize("thread"))) void dice_watch_begin() {
