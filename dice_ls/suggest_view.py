@@ -12,7 +12,7 @@ from dice_engine.source.hole import Hole
 from dice_engine.source.holes import apply
 from dice_engine.verify.verdict import Verdict
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.live import Live as RichLive
 from rich.spinner import Spinner
 from rich.syntax import Syntax
@@ -70,6 +70,7 @@ class Live:
 
     def __init__(self, screen: Console, record: Record) -> None:
         self._record = record
+        self._spinner = Spinner("dots")
         self._live = (
             RichLive(console=screen, transient=True, refresh_per_second=8) if screen.is_terminal else None
         )
@@ -82,7 +83,8 @@ class Live:
 
     def update(self) -> None:
         if self._live is not None:
-            self._live.update(_progress(self._record))
+            self._spinner.update(text=_headline(self._record))
+            self._live.update(Group(self._spinner, _progress(self._record)))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -91,8 +93,12 @@ class Live:
             self._live.stop()
 
 
-def _progress(record: Record) -> RenderableType:
-    head = Spinner("dots", Text(f"`{record.hole.name}`: {wording.progress(record)}"))
+def _headline(record: Record) -> Text:
+    return Text(f"`{record.hole.name}`: {wording.progress(record)}")
+
+
+def _progress(record: Record) -> Table:
+    """One line for each candidate, in the order of their numbers."""
     rows = Table.grid(padding=(0, 2))
     rows.add_column(justify="right", style="dim")
     for index in range(record.expected):
@@ -108,7 +114,7 @@ def _progress(record: Record) -> RenderableType:
             verdict = candidate.verdict
             gain = _unless_none(verdict.speedup, "{:.2f}x")
             rows.add_row(str(index), Text(verdict.verdict, style=_colour(verdict)), gain, Text(_why(verdict)))
-    return Group(head, rows)
+    return rows
 
 
 def show(screen: Console, found: Found, best: Candidate | None) -> None:
