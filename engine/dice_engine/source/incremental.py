@@ -32,8 +32,9 @@ def edited(holes: Sequence[Hole], new: bytes, start: int, end: int, size: int) -
 
 def same_plans(old: Sequence[Hole], new: Sequence[Hole], start: int, end: int, size: int) -> bool:
     """Whether an edit that was followed leaves every plan as it is, the lines that it names included."""
-    if not any(hole.start_byte <= start and end <= hole.end_byte for hole in old):
-        return False
+    inside = next((hole for hole in old if hole.start_byte <= start and end <= hole.end_byte), None)
+    if inside is None or inside.plan.source in ("convention", "no_plan"):
+        return False  # such a plan is read from the body
     before, after = old[0].data[start:end], new[0].data[start : start + size]
     return b"\n" not in before and b"\n" not in after
 

@@ -20,6 +20,8 @@ from dice_engine.source.host import HostError, HostFunction, HostProgram, Unsupp
 from dice_engine.source.lines import to_bytes, to_text
 from dice_engine.source.plan import Buffer, Fill, Param, Plan
 from dice_engine.source.plan_annotation import annotated_plan
+from dice_engine.source.plan_convention import ORIGIN as CONVENTION
+from dice_engine.source.plan_convention import convention_words
 from dice_engine.source.plan_run import (
     MEASURE,
     buffer_ctype,
@@ -52,6 +54,7 @@ __all__ = [
 ]
 
 _INDEX_KINDS = {"int32", "uint32", "int64", "uint64"}
+_NO_LAUNCH = "no launch of"
 _HINT = "add a // @dice line above it"
 
 
@@ -101,7 +104,27 @@ def _without_bodies(text: str) -> str:
 
 def kernel_plan(text: str, kernel_name: str) -> Plan:
     """The plan for one kernel of a CUDA source; a ``no_plan`` with a reason when nothing tells how to run it."""
-    text = _without_bodies(text)
+    plan = _written_plan(_without_bodies(text), kernel_name)
+    if plan.runnable or plan.reason is None or not plan.reason.startswith(_NO_LAUNCH):
+        return plan
+    words = convention_words(text, kernel_name)
+    return plan if words is None else _by_convention(text, kernel_name, words)
+
+
+def _by_convention(text: str, kernel_name: str, words: str) -> Plan:
+    """The plan of a kernel whose own form says how it is run."""
+    start = next(span.start for span in find_kernels(text) if span.name == kernel_name)
+    data = to_bytes(text)
+    told = to_text(data[:start]) + f"/* @dice {words} */ " + to_text(data[start:])
+    plan = _written_plan(_without_bodies(told), kernel_name)
+    if not plan.runnable:
+        return plan
+    origin = {**dict.fromkeys(plan.origin, CONVENTION), MEASURE: "the last size set is for timing only"}
+    return replace(plan, source="convention", origin=origin)
+
+
+def _written_plan(text: str, kernel_name: str) -> Plan:
+    """The plan that is written down: in an annotation, or as a launch in the file."""
     program = host_program(text)
     if kernel_name not in program.kernels:
         return Plan.none(f"no kernel {kernel_name!r} in this file")
@@ -126,7 +149,7 @@ def _file_plan(
     if host is not None:
         callers = [f for f in callers if f.name == host]
     if not callers:
-        launched = f"no launch of {kernel} in {host or 'this file'}"
+        launched = f"{_NO_LAUNCH} {kernel} in {host or 'this file'}"
         return Plan.none(f"{launched}; add a // @dice line")
     raw = [f for f in callers if f.name != "main" and _is_raw(f)]
     if not raw:
