@@ -140,6 +140,10 @@ class VerifySession:
         """Judge ``candidate`` (a whole ``.cu`` text) against ``original`` by running ``kernel`` as ``plan`` says."""
         started = time.monotonic()
         plan = plan or kernel_plan(original, kernel)
+        if plan.fixture is not None:
+            plan = Plan.none(
+                f"arguments from a fixture ({plan.fixture}) are not run: give sizes(...) and in/out(...)"
+            )
         if not plan.runnable:
             return self._finished(Verdict("no_plan", reason=plan.reason or "no plan"), started)
         identity = {
