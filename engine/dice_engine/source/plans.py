@@ -113,10 +113,13 @@ def kernel_plan(text: str, kernel_name: str) -> Plan:
 
 def _by_convention(text: str, kernel_name: str, words: str) -> Plan:
     """The plan of a kernel whose own form says how it is run."""
-    start = next(span.start for span in find_kernels(text) if span.name == kernel_name)
-    data = to_bytes(text)
-    told = to_text(data[:start]) + f"/* @dice {words} */ " + to_text(data[start:])
-    plan = _written_plan(_without_bodies(told), kernel_name)
+    span = next(span for span in find_kernels(text) if span.name == kernel_name)
+    return _alone(to_text(to_bytes(text)[span.start : span.end]), kernel_name, words)
+
+
+@functools.lru_cache(maxsize=512)
+def _alone(kernel: str, kernel_name: str, words: str) -> Plan:
+    plan = _written_plan(_without_bodies(f"/* @dice {words} */ {kernel}\n"), kernel_name)
     if not plan.runnable:
         return plan
     origin = {**dict.fromkeys(plan.origin, CONVENTION), MEASURE: "the last size set is for timing only"}
