@@ -167,6 +167,15 @@ def test_no_name_hides_another():
     )
 
 
+def test_nan_goes_on_where_pytorch_hands_it_on():
+    x = "torch.randn(8, 64)"
+    assert "v < 0.0f ? 0.0f : v" in source("torch.relu(torch.log(x))", x)
+    assert "isnan(v)" in source("torch.amax(torch.acos(x), dim=1)", x)
+    assert "fmaxf(v, 0.0f)" in source("torch.relu(torch.log(torch.exp(x)))", x)
+    with pytest.raises(Unwritten, match="NaN"):
+        source("torch.sort(torch.log(x))[0]", x)
+
+
 def test_the_answer_keeps_the_constructor_and_gives_weights_by_their_path():
     answer = write(
         task("self.a(torch.relu(self.b[0](x)))", "torch.randn(4, 8)", "self.b = nn.Sequential(nn.Linear(8, 6)); "

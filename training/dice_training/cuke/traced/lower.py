@@ -273,7 +273,8 @@ class Lowered:
             Dim(size, f"{text}.size({k})") if size != 1 else constant(1)
             for k, size in enumerate(tensor.shape)
         )
-        buffer = Buffer(shape=shape, dtype=tensor.dtype, text=text, name=text)
+        holds = tensor.dtype.is_floating_point and bool(torch.isnan(tensor).any())
+        buffer = Buffer(shape=shape, dtype=tensor.dtype, text=text, name=text, nan=holds)
         self.inputs.append(buffer)
         self.paths.append(path if tensor.is_contiguous() else f"{path}.contiguous()")
         return buffer

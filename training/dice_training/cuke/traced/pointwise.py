@@ -17,10 +17,11 @@ from dice_training.cuke.traced.lower import (
     point,
     require,
 )
+from dice_training.cuke.traced.nans import may_be_nan
 from dice_training.cuke.traced.values import Constant, Unwritten, Value, Written
 
 _UNARY = {
-    "relu": "fmaxf({0}, 0.0f)", "relu6": "fminf(fmaxf({0}, 0.0f), 6.0f)", "sigmoid": "1.0f / (1.0f + expf(-{0}))",
+    "relu": "fmaxf({0}, 0.0f)",  "sigmoid": "1.0f / (1.0f + expf(-{0}))",
     "tanh": "tanhf({0})", "exp": "expf({0})", "expm1": "expm1f({0})", "exp2": "exp2f({0})", "log": "logf({0})",
     "log1p": "log1pf({0})", "log2": "log2f({0})", "log10": "log10f({0})", "sqrt": "sqrtf({0})", "rsqrt": "rsqrtf({0})",
     "reciprocal": "1.0f / {0}", "sin": "sinf({0})", "cos": "cosf({0})", "tan": "tanf({0})", "asin": "asinf({0})",
@@ -71,9 +72,18 @@ for _name, _template in _ROUNDING.items():
 
 @handles("relu")
 def relu(a: Arguments) -> Value:
-    if a.out_dtype.is_floating_point:
-        return point("fmaxf({0}, 0.0f)", a.self_, dtype=a.out_dtype)
-    return point("{0} > 0 ? {0} : 0", a.self_, dtype=a.out_dtype)
+    if not a.out_dtype.is_floating_point:
+        return point("{0} > 0 ? {0} : 0", a.self_, dtype=a.out_dtype)
+    if may_be_nan(a.self_):
+        return point("{0} < 0.0f ? 0.0f : {0}", a.self_, dtype=a.out_dtype)
+    return point("fmaxf({0}, 0.0f)", a.self_, dtype=a.out_dtype)
+
+
+@handles("relu6")
+def relu6(a: Arguments) -> Value:
+    if may_be_nan(a.self_):
+        return point("{0} < 0.0f ? 0.0f : ({0} > 6.0f ? 6.0f : {0})", a.self_, dtype=a.out_dtype)
+    return point("fminf(fmaxf({0}, 0.0f), 6.0f)", a.self_, dtype=a.out_dtype)
 
 
 @handles("abs", "absolute")
@@ -159,7 +169,19 @@ def softplus(a: Arguments) -> Value:
 
 @handles("hardtanh")
 def hardtanh(a: Arguments) -> Value:
-    return point("fminf(fmaxf({0}, {1}), {2})", a.self_, a.min_val, a.max_val, dtype=a.out_dtype)
+    return bounded(a.self_, a.min_val, a.max_val, a.out_dtype)
+
+
+def bounded(value: Value, low: Any, high: Any, dtype: torch.dtype) -> Value:
+    """``value`` between ``low`` and ``high``, either of them None for no bound; NaN stays NaN."""
+    plain = dtype.is_floating_point and not may_be_nan(value)
+    if low is not None and high is not None:
+        template = "fminf(fmaxf({0}, {1}), {2})" if plain else "{0} < {1} ? {1} : ({0} > {2} ? {2} : {0})"
+        return point(template, value, low, high, dtype=dtype)
+    if low is not None:
+        return point("fmaxf({0}, {1})" if plain else "{0} < {1} ? {1} : {0}", value, low, dtype=dtype)
+    assert high is not None
+    return point("fminf({0}, {1})" if plain else "{0} > {1} ? {1} : {0}", value, high, dtype=dtype)
 
 
 @handles("hardshrink")
@@ -293,23 +315,25 @@ def remainder(a: Arguments) -> Value:
     return point(template, a.self_, a.other, dtype=a.out_dtype)
 
 
-@handles("maximum", "fmax")
+def extreme(high: bool, x: Any, y: Any, dtype: torch.dtype) -> Value:
+    """The larger (smaller) of two; NaN where either is."""
+    sign = ">" if high else "<"
+    if not dtype.is_floating_point:
+        return point(f"{{0}} {sign} {{1}} ? {{0}} : {{1}}", x, y, dtype=dtype)
+    if any(isinstance(v, Value) and may_be_nan(v) for v in (x, y)):
+        return point(f"{{0}} {sign} {{1}} || isnan({{0}}) ? {{0}} : {{1}}", x, y, dtype=dtype)
+    return point("fmaxf({0}, {1})" if high else "fminf({0}, {1})", x, y, dtype=dtype)
+
+
+@handles("maximum", "minimum")
 def maximum(a: Arguments) -> Value:
-    return point(
-        "fmaxf({0}, {1})" if a.out_dtype.is_floating_point else "{0} > {1} ? {0} : {1}",
-        a.self_,
-        a.other,
-        dtype=a.out_dtype,
-    )
+    return extreme(a.operator == "maximum", a.self_, a.other, a.out_dtype)
 
 
-@handles("minimum", "fmin")
-def minimum(a: Arguments) -> Value:
+@handles("fmax", "fmin")
+def fmax(a: Arguments) -> Value:
     return point(
-        "fminf({0}, {1})" if a.out_dtype.is_floating_point else "{0} < {1} ? {0} : {1}",
-        a.self_,
-        a.other,
-        dtype=a.out_dtype,
+        "fmaxf({0}, {1})" if a.operator == "fmax" else "fminf({0}, {1})", a.self_, a.other, dtype=a.out_dtype
     )
 
 
@@ -349,18 +373,7 @@ def power(a: Arguments) -> Value:
 
 @handles("clamp", "clip", "clamp_min", "clamp_max")
 def clamp(a: Arguments) -> Value:
-    low: Any = getattr(a, "min", None)
-    high: Any = getattr(a, "max", None)
-    floating = a.out_dtype.is_floating_point
-    if low is not None and high is not None:
-        template = "fminf(fmaxf({0}, {1}), {2})" if floating else "{0} < {1} ? {1} : ({0} > {2} ? {2} : {0})"
-        return point(template, a.self_, low, high, dtype=a.out_dtype)
-    if low is not None:
-        return point(
-            "fmaxf({0}, {1})" if floating else "{0} > {1} ? {0} : {1}", a.self_, low, dtype=a.out_dtype
-        )
-    assert high is not None
-    return point("fminf({0}, {1})" if floating else "{0} < {1} ? {0} : {1}", a.self_, high, dtype=a.out_dtype)
+    return bounded(a.self_, getattr(a, "min", None), getattr(a, "max", None), a.out_dtype)
 
 
 @handles("lerp")

@@ -20,6 +20,8 @@ from dice_training.cuke.traced.lower import (
     require,
     reshape,
 )
+from dice_training.cuke.traced.nans import may_be_nan
+from dice_training.cuke.traced.pointwise import extreme
 from dice_training.cuke.traced.values import (
     Constant,
     Point,
@@ -35,12 +37,16 @@ from dice_training.cuke.traced.values import (
 )
 
 
-def reduce(op: ReduceOp, value: Value, dims: tuple[int, ...], keepdim: bool, dtype: torch.dtype) -> Value:
+def reduce(
+    op: ReduceOp, value: Value, dims: tuple[int, ...], keepdim: bool, dtype: torch.dtype, strict: bool = True
+) -> Value:
+    """``strict``: a NaN among the elements is the largest and the smallest of them, as PyTorch has it."""
     require(not isinstance(value, Constant), "a reduction of constants")
     if not value.shape:
         return value
     shape = tuple(dim for d, dim in enumerate(value.shape) if d not in dims)
-    out: Value = Reduced(shape=shape, dtype=dtype, op=op, arg=value, dims=dims, name=op)
+    nans = strict and op not in ("sum", "prod") and may_be_nan(value)
+    out: Value = Reduced(shape=shape, dtype=dtype, op=op, arg=value, dims=dims, name=op, nans=nans)
     return kept(out, value, dims) if keepdim else out
 
 
@@ -110,12 +116,7 @@ def max_(a: Arguments) -> Any:
     op: ReduceOp = "max" if a.operator == "max" else "min"
     rank = len(a.self_.shape)
     if hasattr(a, "other"):
-        template = (
-            f"f{op}f({{0}}, {{1}})"
-            if a.out_dtype.is_floating_point
-            else ("{0} > {1} ? {0} : {1}" if op == "max" else "{0} < {1} ? {0} : {1}")
-        )
-        return point(template, a.self_, a.other, dtype=a.out_dtype)
+        return extreme(op == "max", a.self_, a.other, a.out_dtype)
     if not hasattr(a, "dim"):
         return reduce(op, a.self_, tuple(range(rank)), False, a.out_dtype)
     dims = (axis(a.dim, rank),)
@@ -253,7 +254,7 @@ def cosine_similarity(a: Arguments) -> Value:
 
 
 def _shifted(value: Value, dims: tuple[int, ...]) -> tuple[Value, Value, Value]:
-    peak = reduce("max", value, dims, True, value.dtype)
+    peak = reduce("max", value, dims, True, value.dtype, strict=False)
     terms = point("expf({0} - {1})", value, peak, dtype=value.dtype, inline=True)
     return peak, terms, total(terms, dims)
 

@@ -60,7 +60,7 @@ class RowWriter:
         """The kernel that computes ``value`` from ``first`` and other reductions over the same rows."""
         self.shape, self.dims = first.arg.shape, first.dims
         reductions = self._reductions(value, first.domain)
-        wide = all(r.arg.dtype in (torch.float32, torch.bool) for r in reductions)
+        wide = all(r.arg.dtype in (torch.float32, torch.bool) and not r.nans for r in reductions)
         arg = any(r.op.startswith("arg") for r in reductions)
         trailing = self.dims == tuple(range(len(self.shape) - len(self.dims), len(self.shape)))
         columns = times([self.shape[d] for d in self.dims])
@@ -218,9 +218,10 @@ class RowWriter:
         with e.inside(self.loop_head()):
             terms = [self._term(r.arg) for r in reductions]
             for r, name, term in zip(reductions, names, terms, strict=True):
-                if r.op in ("max", "min") and r.dtype != torch.float32:
+                if r.op in ("max", "min") and (r.nans or r.dtype != torch.float32):
                     sign = ">" if r.op == "max" else "<"
-                    e.line(f"if ({term} {sign} {name}) {name} = {term};")
+                    wins = f"{term} {sign} {name} || isnan({term})" if r.nans else f"{term} {sign} {name}"
+                    e.line(f"if ({wins}) {name} = {term};")
                 else:
                     e.line(join(r.op, name, term))  # type: ignore[arg-type]
         for r, name in zip(reductions, names, strict=True):
@@ -252,7 +253,10 @@ class RowWriter:
         best, where = e.declare(kind, "best", worst), e.declare("int", "where", "0")
         with e.inside(self.loop_head()):
             v = e.variable(r.arg, self.element())
-            e.line(f"if ({v} {sign} {best}) {{ {best} = {v}; {where} = c; }}")
+            wins = f"{v} {sign} {best}"
+            if r.nans:
+                wins = f"!isnan({best}) && ({wins} || isnan({v}))"
+            e.line(f"if ({wins}) {{ {best} = {v}; {where} = c; }}")
         if self.schedule == "warp":
             with e.inside("for (int o = 16; o > 0; o >>= 1)"):
                 e.line(f"float other_best = __shfl_xor_sync(0xffffffff, {best}, o);")

@@ -93,6 +93,8 @@ class Buffer(Value):
     """Memory: an input, a weight, or what an earlier kernel wrote. ``text``: the C++ tensor variable."""
 
     text: str
+    nan: bool = False
+    """Whether the task's own input holds NaN."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -175,6 +177,8 @@ class Reduced(Value):
     op: ReduceOp
     arg: Value
     dims: tuple[int, ...]
+    nans: bool = False
+    """Whether a NaN has to win."""
 
     @property
     def arguments(self) -> tuple[Value, ...]:

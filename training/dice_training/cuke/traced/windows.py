@@ -10,6 +10,7 @@ import torch
 from dice_training.cuke.traced.emit import Emitter, Index, at
 from dice_training.cuke.traced.lower import Arguments, cast, handles, moved, point, require, reshape
 from dice_training.cuke.traced.movement import hold
+from dice_training.cuke.traced.nans import may_be_nan
 from dice_training.cuke.traced.products import _listed, window_size
 from dice_training.cuke.traced.reductions import Unavailable, mean, reduce
 from dice_training.cuke.traced.values import Shape, Value, Written, constant, ctype, values
@@ -51,6 +52,8 @@ def pool(
                     e.line(f"{acc} += {v};")
                     if counts:
                         e.line(f"++{count};")
+                elif how == "max" and may_be_nan(value):
+                    e.line(f"if ({v} > {acc} || isnan({v})) {acc} = {v};")
                 elif how == "max":
                     e.line(f"{acc} = fmaxf({acc}, {v});")
                 else:
