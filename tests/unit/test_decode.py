@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from itertools import product
@@ -375,6 +376,17 @@ def test_weights_that_changed_are_not_mixed_with_old_keys() -> None:
         for mine, its in zip(model.parameters(), other.parameters(), strict=True):
             mine.copy_(its)
     assert model.generate(prompt, 12) == other.generate(prompt, 12) != first
+
+
+def test_a_network_that_moved_or_was_copied_decodes_anew() -> None:
+    model, prompt = make_model(13), prompt_of(70)
+    expected = model.generate(prompt, 12)
+    copied = copy.deepcopy(model)
+    assert not copied.decoders and copied.generate(prompt, 12) == expected
+    model.double()
+    assert model.generate(prompt, 12).tokens == expected.tokens
+    model.load_state_dict(make_model(14).state_dict(), assign=True)
+    assert model.generate(prompt, 12) == make_model(14).generate(prompt, 12)
 
 
 def test_one_broken_request_leaves_the_others_unharmed() -> None:

@@ -88,7 +88,12 @@ class BatchDecoder:
         self._pending: _Pending | None = None
         self._failed: list[JobFailed] = []
         self._weights = -1
+        self._found_at = _place_of(model)
         self._orders = itertools.count()
+
+    def fits(self, model: SdarModel) -> bool:
+        """Whether the weights still are where this decoder found them."""
+        return self._found_at == _place_of(model)
 
     @property
     def idle(self) -> bool:
@@ -378,6 +383,11 @@ class BatchDecoder:
     def _fail(self, job: Job, error: Exception) -> None:
         self._drop_job(job, broken=False)
         self._failed.append(JobFailed(job, error))
+
+
+def _place_of(model: SdarModel) -> tuple[object, ...]:
+    embedding, head = model.model.embed_tokens.weight, model.lm_head.weight
+    return embedding.device, embedding.dtype, embedding.data_ptr(), head.data_ptr()
 
 
 def decode_all(

@@ -26,6 +26,8 @@ def decoder_of(model: SdarModel, block_size: int | None = None, memory: int | No
     """
     size = block_size or model.config.block_size
     kept = model.decoders
+    if size in kept and not kept[size].fits(model):  # the network has moved since
+        del kept[size]
     if size not in kept:
         page = PagePool.bytes_per_page(model, size)
         context = -(-model.config.max_position_embeddings // page_positions(size)) + 1

@@ -149,6 +149,10 @@ class SdarModel(nn.Module):
         """By block size: see ``dice_engine.decode.generation.decoder_of``."""
         self.tie_weights()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles are of the network: a copy decodes with pages and graphs of its own."""
+        return {**self.__dict__, "decoders": {}}
+
     def tie_weights(self) -> None:
         """Make the head the embedding itself where the config says so."""
         if self.config.tie_word_embeddings:
