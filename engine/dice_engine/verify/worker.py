@@ -13,7 +13,7 @@ from typing import Any
 from dice_engine.verify.protocol import Channel, Closed, Deadline, ProtocolError
 from dice_engine.verify.sandbox import Limits
 from dice_engine.verify.verdict import VerdictName
-from dice_engine.verify.zygote import Child, Zygote, ZygoteError
+from dice_engine.verify.zygote import NOT_SERVED, Child, Zygote, ZygoteError
 
 NEEDS_HOST = "needs_host"
 """The rule of a Failed that asks the judge for precompiled headers; it never leaves the judge."""
@@ -161,7 +161,9 @@ class Worker:
             return Failed("crash", f"its process ended ({ended}) without an answer", "forged_result", words)
         last = words.strip().splitlines()[-1][:200] if words.strip() else ""
         reason = f"its process ended: {ended}{': ' + last if last else ''}"
-        return Failed("crash", reason, None, words, doubtful=ended.signal == signal.SIGKILL)
+        return Failed(
+            "crash", reason, None, words, doubtful=ended.signal == signal.SIGKILL or ended.code == NOT_SERVED
+        )
 
     def log(self) -> str:
         """The end of what the program printed."""

@@ -3,16 +3,15 @@
 Importing torch takes seconds, a fork takes milliseconds, and a runner that a candidate has ruined (a poisoned CUDA
 context, a corrupted heap) costs one more fork. ``Zygote`` is the judge's side; ``main`` is the process itself.
 
-Who kills what: the zygote ends when its socket to the judge closes, and takes all runners with it; a runner dies
-with the zygote (PR_SET_PDEATHSIG); what a runner leaves behind dies with its PID namespace, or, where there is none,
-is adopted by the zygote (child subreaper) and killed.
+Who kills what: the zygote ends with the judge (PR_SET_PDEATHSIG) and when its socket to the judge closes, and takes
+all runners with it; a runner dies with the zygote (PR_SET_PDEATHSIG); what a runner leaves behind dies with its PID
+namespace, or, where there is none, is adopted by the zygote (child subreaper) and killed.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import itertools
 import os
 import secrets
@@ -26,6 +25,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import msgpack
@@ -34,6 +34,8 @@ from dice_engine.verify import sandbox, seccomp
 
 _MESSAGE_BYTES = 1 << 16
 _RUNNER_FD = 3
+NOT_SERVED = 71
+"""Exit status of a runner that could not begin or go on: its folder is gone, its line is cut."""
 
 
 def _pack(message: dict[str, Any]) -> bytes:
@@ -99,22 +101,14 @@ class Zygote:
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
         # With ``_gpu_out_of_sight``: torch is to answer from the environment, not from the driver.
         environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "dice_engine.verify.zygote", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                env=environment,
-                cwd="/",
-            )
-        except OSError as error:
-            raise ZygoteError(f"cannot start {sys.executable}: {error}") from error
-        finally:
-            theirs.close()
-        threading.Thread(target=self._listen, name="zygote-events", daemon=True).start()
+        started: Queue[subprocess.Popen[bytes] | OSError] = Queue()
+        threading.Thread(
+            target=self._attend, args=(theirs, environment, started), name="zygote-events", daemon=True
+        ).start()
+        process = started.get()
+        if isinstance(process, OSError):
+            raise ZygoteError(f"cannot start {sys.executable}: {process}") from process
+        self._process = process
 
     @property
     def alive(self) -> bool:
@@ -176,7 +170,35 @@ class Zygote:
             self._process.kill()
             self._process.wait(5)
 
-    def _listen(self) -> None:
+    def _attend(
+        self,
+        theirs: socket.socket,
+        environment: dict[str, str],
+        started: Queue[subprocess.Popen[bytes] | OSError],
+    ) -> None:
+        """Start the zygote and hear its reports. It dies with the thread that starts it, so this one stays."""
+        try:
+            with theirs:
+                process = subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-m",
+                        "dice_engine.verify.zygote",
+                        str(theirs.fileno()),
+                        str(self.owner),
+                    ],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                    env=environment,
+                    cwd="/",
+                )
+        except OSError as error:
+            started.put(error)
+            return
+        started.put(process)
         while True:
             try:
                 data = self._control.recv(_MESSAGE_BYTES)
@@ -190,7 +212,8 @@ class Zygote:
                         child.ended = Exit(event["code"], event["signal"])
                 self._changed.notify_all()
             if not data:
-                return
+                break
+        process.wait()
 
     def _last_words(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -215,30 +238,9 @@ def _gpu_out_of_sight() -> Iterator[None]:
             os.environ["CUDA_VISIBLE_DEVICES"] = visible
 
 
-@contextlib.contextmanager
-def _watching(control: socket.socket) -> Iterator[None]:
-    """Importing takes seconds: a judge that ends meanwhile must not leave this process behind for so long."""
-
-    def look(*_: object) -> None:
-        with contextlib.suppress(BlockingIOError):
-            if not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
-                os._exit(0)
-
-    flags = fcntl.fcntl(control, fcntl.F_GETFL)
-    signal.signal(signal.SIGIO, look)
-    fcntl.fcntl(control, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(control, fcntl.F_SETFL, flags | os.O_ASYNC)
-    try:
-        look()
-        yield
-    finally:
-        fcntl.fcntl(control, fcntl.F_SETFL, flags)
-        signal.signal(signal.SIGIO, signal.SIG_IGN)
-
-
 def main(control: socket.socket) -> None:
     """The zygote's life: fork on request, report ends, leave nothing behind."""
-    with _gpu_out_of_sight(), _watching(control):
+    with _gpu_out_of_sight():
         import torch  # noqa: F401  (the point of this process)
 
         from dice_engine.verify import runner  # noqa: F401
@@ -283,7 +285,7 @@ def main(control: socket.socket) -> None:
 
 def _become_runner(request: dict[str, Any], handle: int, zygote: int) -> None:
     """In the forked child: build the walls, then serve. Never returns."""
-    code = 1
+    code = NOT_SERVED
     try:
         sandbox.die_with_parent(zygote)
         os.setsid()
@@ -385,4 +387,5 @@ def _kill_orphans(known: set[int]) -> None:
 
 
 if __name__ == "__main__":
+    sandbox.die_with_parent(int(sys.argv[2]))
     main(socket.socket(fileno=int(sys.argv[1])))

@@ -119,6 +119,18 @@ inline grid_group this_grid() { return {}; }
 template <class Group>
 void sync(const Group& group, int line = __builtin_LINE()) { group.sync(line); }
 
+// Copies that a GPU makes meanwhile are made at once; what was copied is there after the wait, as on a GPU.
+template <class Group, class T>
+void memcpy_async(const Group& group, T* to, const T* from, size_t bytes) {
+  auto target = reinterpret_cast<unsigned char*>(to);
+  auto source = reinterpret_cast<const unsigned char*>(from);
+  for (size_t i = group.thread_rank(); i < bytes; i += group.size()) target[i] = source[i];
+}
+template <class Group>
+void wait(const Group& group, int line = __builtin_LINE()) { group.sync(line); }
+template <unsigned Stages, class Group>
+void wait_prior(const Group& group, int line = __builtin_LINE()) { group.sync(line); }
+
 template <class T = void>
 struct plus { T operator()(T a, T b) const { return a + b; } };
 template <class T = void>

@@ -34,4 +34,7 @@ struct Quiet {
 
 #include "atomics.h"
 #include "intrinsics.h"
+#include "simd.h"
 #include "warp.h"
+
+#include "../assert.h"

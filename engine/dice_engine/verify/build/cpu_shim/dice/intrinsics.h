@@ -64,6 +64,18 @@ DICE_REAL(erfcinv, dice::inverse_erf(1.0 - x), float(dice::inverse_erf(1.0 - dou
 DICE_REAL(normcdfinv, 1.41421356237309504880 * dice::inverse_erf(2.0 * x - 1.0),
           float(1.41421356237309504880 * dice::inverse_erf(2.0 * double(x) - 1.0)))
 #undef DICE_REAL
+namespace dice {
+// Modified Bessel functions of the first kind by their series, whose terms are all positive.
+inline double bessel_i(double x, int order) {
+  double half = x / 2, term = order ? half : 1.0, sum = term;
+  for (int k = 1; k < 500 && ::fabs(term) > 1e-17 * ::fabs(sum); ++k) sum += term *= half * half / (k * (k + double(order)));
+  return sum;
+}
+}  // namespace dice
+DICE_C double cyl_bessel_i0(double x) noexcept { return dice::bessel_i(x, 0); }
+DICE_C double cyl_bessel_i1(double x) noexcept { return dice::bessel_i(x, 1); }
+DICE_C float cyl_bessel_i0f(float x) noexcept { return float(dice::bessel_i(x, 0)); }
+DICE_C float cyl_bessel_i1f(float x) noexcept { return float(dice::bessel_i(x, 1)); }
 DICE_C float fdividef(float x, float y) noexcept { return x / y; }
 DICE_C float norm3df(float x, float y, float z) noexcept { return ::sqrtf(x * x + y * y + z * z); }
 DICE_C double norm3d(double x, double y, double z) noexcept { return ::sqrt(x * x + y * y + z * z); }
