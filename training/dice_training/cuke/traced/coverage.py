@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,8 +124,8 @@ def examine(task: Task) -> dict[str, Any]:
 
 def coverage(tasks: Iterable[Task], workers: int) -> Iterator[dict[str, Any]]:
     """``examine`` for each task, in processes of their own."""
-    with multiprocessing.Pool(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        yield from pool.imap(examine, tasks, chunksize=8)
+    with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        yield from pool.map(examine, tasks, chunksize=8)
 
 
 def text_of(found: Coverage, most: int = 12) -> str:

@@ -599,6 +599,7 @@ def ranked(
     value: Value, dim: int, descending: bool, first: int, count: int | None, keep: bool
 ) -> list[Value]:
     """Elements and positions of rank ``first`` and following; ``count`` None: the one of rank ``first`` alone."""
+    require(not may_be_nan(value), "an order of what may be NaN")
     dims = list(value.shape)
     if count is None:
         dims = dims[:dim] + ([constant(1)] if keep else []) + dims[dim + 1 :]
