@@ -9,7 +9,7 @@ const [file, results, pictured, pictures] = process.argv.slice(2);
 const said = { requests: [], errors: [], serious: {} };
 
 for (const scheme of ['light', 'dark']) {
-  const { page, close } = await open({ dark: scheme === 'dark', width: 1000, height: 1500 });
+  const { page, close } = await open({ dark: scheme === 'dark', width: 1160, height: 1560 });
   page.on('request', (request) => said.requests.push(request.url()));
   page.on('console', (message) => { if (message.type() === 'error') said.errors.push(message.text()); });
   page.on('pageerror', (error) => said.errors.push(String(error)));
