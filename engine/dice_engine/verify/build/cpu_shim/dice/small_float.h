@@ -165,6 +165,15 @@ DICE_COMPARE(__hlt, __hlt2, x < y)
 DICE_COMPARE(__hle, __hle2, x <= y)
 DICE_COMPARE(__hgt, __hgt2, x > y)
 DICE_COMPARE(__hge, __hge2, x >= y)
+#define DICE_BOTH(name, each) \
+  DICE_FORMAT bool name(DICE_P a, DICE_P b) { return each(a.x, b.x) && each(a.y, b.y); }
+DICE_BOTH(__hbeq2, __heq)
+DICE_BOTH(__hbne2, __hne)
+DICE_BOTH(__hblt2, __hlt)
+DICE_BOTH(__hble2, __hle)
+DICE_BOTH(__hbgt2, __hgt)
+DICE_BOTH(__hbge2, __hge)
+#undef DICE_BOTH
 #undef DICE_UNARY
 #undef DICE_BINARY
 #undef DICE_COMPARE
