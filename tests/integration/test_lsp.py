@@ -63,7 +63,7 @@ def rewrites(actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
 async def test_initialize_is_quick_and_shutdown_leaves_nothing(workplace: Workplace) -> None:
     started = time.monotonic()
     client = await workplace.client()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20, "0.5 s on a machine that is not busy: dice bench lsp"
     assert await client.stop() == 0
     assert not workplace.requests()
 
