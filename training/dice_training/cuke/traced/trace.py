@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any
 
 import torch
@@ -36,7 +38,7 @@ def trace(text: str, class_name: str = "Model") -> Traced:
     """Run the task's text and trace one call. Raises Unwritten where that cannot be done."""
     namespace: dict[str, Any] = {"__name__": "task"}
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), redirect_stdout(StringIO()), torch.no_grad():
             warnings.simplefilter("ignore")
             exec(compile(text, "task", "exec"), namespace)
             torch.manual_seed(0)

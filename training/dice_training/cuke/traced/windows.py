@@ -180,12 +180,11 @@ def _pools(rank: int) -> None:
     both = lambda a: [_pooled(a, rank, "max"), _pooled(a, rank, "argmax")]  # noqa: E731
     handles(f"max_pool{rank}d_with_indices")(both)
     handles(f"adaptive_avg_pool{rank}d", f"_adaptive_avg_pool{rank}d")(lambda a: _adaptive(a, rank, "avg"))
-    handles(f"adaptive_max_pool{rank}d")(
-        lambda a: [
-            _adaptive(a, rank, "max"),
-            Unavailable(shape=(), dtype=torch.int64, name="indices of adaptive_max_pool"),
-        ]
-    )
+    handles(f"adaptive_max_pool{rank}d")(lambda a: _with_indices(_adaptive(a, rank, "max")))
+
+
+def _with_indices(best: Value) -> list[Value]:
+    return [best, Unavailable(shape=best.shape, dtype=torch.int64, name="indices of adaptive_max_pool")]
 
 
 for _rank in (1, 2, 3):
@@ -366,7 +365,8 @@ def isin(a: Arguments) -> Value:
     require(isinstance(a.elements, Value) and isinstance(a.test_elements, Value), "isin of a number")
     value = a.elements
     tests = reshape(a.test_elements, [_product(list(values(a.test_elements.shape)))])
-    require(value.dtype == tests.dtype, "isin of two types")
+    common = torch.promote_types(value.dtype, tests.dtype)
+    value, tests = cast(value, common), cast(tests, common)
 
     def write(e: Emitter, i: Index) -> str:
         v = e.variable(value, i)
