@@ -82,6 +82,21 @@ def test_lost_updates_show_in_no_order_but_are_races(session: VerifySession, bod
     assert (found.verdict, found.rule) == ("mismatch", "race"), found
 
 
+HALVES = """
+#include <cuda_fp16.h>
+// @dice sizes(n=64; n=20) in(x[n]) inout(y[1])
+__global__ void total(const __half* x, __half* y, int n) { if (threadIdx.x < n) atomicAdd(y, __hmul(x[threadIdx.x], x[0])); }
+void run(const __half* x, __half* y, int n) { total<<<1, 64>>>(x, y, n); }
+"""
+
+
+def test_atomics_of_halves_lose_nothing(session: VerifySession) -> None:
+    found = session.verify_kernel(
+        HALVES, HALVES.replace("x[threadIdx.x], x[0]", "x[0], x[threadIdx.x]"), "total"
+    )
+    assert found.rule != "race", found
+
+
 @pytest.mark.parametrize("body", [TREE, WARPS + "atomicAdd(out, sum);"])
 def test_sums_with_atomics_are_none(session: VerifySession, body: str) -> None:
     found = session.verify_kernel(ATOMIC, SUM.replace("BODY", body), "total")

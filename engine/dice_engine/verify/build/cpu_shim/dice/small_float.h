@@ -167,7 +167,6 @@ DICE_COMPARE(__hgt, __hgt2, x > y)
 DICE_COMPARE(__hge, __hge2, x >= y)
 #define DICE_BOTH(name, each) \
   DICE_FORMAT bool name(DICE_P a, DICE_P b) { return each(a.x, b.x) && each(a.y, b.y); }
-DICE_BOTH(__hbeq2, __heq)
 DICE_BOTH(__hbne2, __hne)
 DICE_BOTH(__hblt2, __hlt)
 DICE_BOTH(__hble2, __hle)
@@ -188,11 +187,13 @@ DICE_FORMAT float __low2float(DICE_P a) { return a.x; }
 DICE_FORMAT float __high2float(DICE_P a) { return a.y; }
 DICE_FORMAT DICE_P __lowhigh2highlow(DICE_P a) { return {a.y, a.x}; }
 DICE_FORMAT DICE_S atomicAdd(DICE_S* address, DICE_S value) {
+  DICE_QUIET
   DICE_S old = *address;
   *address = old + value;
   return old;
 }
 DICE_FORMAT DICE_P atomicAdd(DICE_P* address, DICE_P value) {
+  DICE_QUIET
   DICE_P old = *address;
   *address = old + value;
   return old;
