@@ -8,13 +8,30 @@ from dataclasses import dataclass
 
 import torch
 
-from dice_training.cuke.traced import movement, pointwise, products, reductions, windows
+from dice_training.cuke.traced import (
+    gathers,
+    joins,
+    losses,
+    movement,
+    norms,
+    orders,
+    padding,
+    pointwise,
+    products,
+    reductions,
+    shuffles,
+    windows,
+)
 from dice_training.cuke.traced.kernels import Program
 from dice_training.cuke.traced.lower import Lowered
 from dice_training.cuke.traced.trace import Traced, trace
 from dice_training.cuke.traced.values import Buffer, Constant, Unwritten, Value, reachable
 
-HANDLED_BY = (movement, pointwise, products, reductions, windows)
+HANDLED_BY = (
+    *(movement, padding, joins, gathers, shuffles),
+    *(pointwise, reductions, norms, losses, orders),
+    *(products, windows),
+)
 """Importing them registers their handlers."""
 FUNCTION = "fused_forward"
 

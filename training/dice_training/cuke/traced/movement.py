@@ -1,4 +1,4 @@
-"""Operators that move elements: views, flips, padding, joins, gathers. None of them gets a kernel of its own."""
+"""Views, flips, repeats and triangles: operators that move elements. None of them gets a kernel of its own."""
 
 # ruff: noqa: E501
 from __future__ import annotations
@@ -21,9 +21,7 @@ from dice_training.cuke.traced.lower import (
     reshape,
 )
 from dice_training.cuke.traced.values import (
-    Constant,
     Dim,
-    Shape,
     Value,
     Written,
     constant,
@@ -362,12 +360,12 @@ def _diag_embed(value: Value, offset: int, dtype: torch.dtype) -> Value:
         r, c = i.coord(len(shape) - 2), i.coord(len(shape) - 1)
         k = c if offset <= 0 else r
         shifted = f"{r} + {offset}" if offset > 0 else r if offset == 0 else f"{r} - {-offset}"
-        return _guarded(e, value, f"{shifted} == {c}", [*i.coords()[:-2], k], number(0, dtype).text)
+        return guarded(e, value, f"{shifted} == {c}", [*i.coords()[:-2], k], number(0, dtype).text)
 
     return Written(shape=shape, dtype=dtype, args=(value,), write=write, name="diag")
 
 
-def _guarded(e: Emitter, value: Value, condition: str, coords: Sequence[str], fill: str) -> str:
+def guarded(e: Emitter, value: Value, condition: str, coords: Sequence[str], fill: str) -> str:
     """``value`` at ``coords`` where ``condition`` holds, ``fill`` elsewhere: read only where it may be read."""
     if not condition:
         return e.value(value, at(value.shape, list(coords)))
@@ -380,11 +378,6 @@ def _guarded(e: Emitter, value: Value, condition: str, coords: Sequence[str], fi
         text = e.block.lines[before + 1].strip()
         e.block.lines[before:] = [e.block.lines[before].removesuffix(" {") + f" {text}"]
     return name
-
-
-@handles("tril", "triu")
-def triangle(a: Arguments) -> Value:
-    raise AssertionError
 
 
 def _triangle(sign: str) -> Any:
@@ -405,324 +398,3 @@ def _triangle(sign: str) -> Any:
 
 handles("tril")(_triangle("<="))
 handles("triu")(_triangle(">="))
-
-
-# -- padding
-
-
-@handles("pad", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d")  # fmt: skip
-def pad(a: Arguments) -> Value:
-    value, amounts = a.self_, list(getattr(a, "pad", None) or a.padding)
-    mode = getattr(a, "mode", "constant")
-    rank = len(value.shape)
-    sides = [(0, 0)] * rank
-    for k in range(len(amounts) // 2):
-        sides[rank - 1 - k] = (amounts[2 * k], amounts[2 * k + 1])
-    shape = tuple(plus(dim, low + high) for dim, (low, high) in zip(value.shape, sides, strict=True))
-    if mode == "constant":
-        fill = number(getattr(a, "value", 0) or 0, a.out_dtype).text
-
-        def write(e: Emitter, i: Index) -> str:
-            coords, tests = i.coords(), []
-            for d, (low, high) in enumerate(sides):
-                if (low, high) == (0, 0):
-                    continue
-                coords[d] = hold(
-                    e,
-                    f"{coords[d]} - {low}" if low > 0 else f"{coords[d]} + {-low}" if low < 0 else coords[d],
-                    "p",
-                )
-                tests += [f"{coords[d]} >= 0"] * (low > 0)
-                tests += [f"{coords[d]} < {e.size(value.shape[d])}"] * (high > 0)
-            return _guarded(e, value, " && ".join(tests), coords, fill)
-
-        return Written(shape=shape, dtype=a.out_dtype, args=(value,), write=write, name="pad")
-
-    def coords(e: Emitter, i: Index) -> list[str]:
-        out = i.coords()
-        for d, (low, high) in enumerate(sides):
-            if (low, high) == (0, 0):
-                continue
-            size = e.size(value.shape[d])
-            p = hold(e, f"{out[d]} - {low}", "p")
-            if mode == "reflect":
-                q = hold(e, f"{p} < 0 ? -{p} : {p}", "q")
-                out[d] = hold(e, f"{q} < {size} ? {q} : 2 * ({size} - 1) - {q}", "s")
-            elif mode == "replicate":
-                out[d] = hold(e, f"{p} < 0 ? 0 : ({p} < {size} ? {p} : {size} - 1)", "s")
-            else:
-                out[d] = hold(e, f"({p} + {size}) % {size}", "s")
-        return out
-
-    return moved(value, shape, coords, "pad")
-
-
-def _pad_mode(mode: str) -> Any:
-    def handler(a: Arguments) -> Value:
-        a.mode = mode
-        return pad(a)
-
-    return handler
-
-
-handles("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")(_pad_mode("reflect"))
-handles("replication_pad1d", "replication_pad2d", "replication_pad3d")(_pad_mode("replicate"))
-
-
-# -- joins
-
-
-def concatenate(parts: Sequence[Value], dim: int, dtype: torch.dtype) -> Value:
-    """``parts`` one behind the other along ``dim``."""
-    parts = [cast(p, dtype) for p in parts if values(p.shape) != (0,)]
-    if len(parts) == 1:
-        return parts[0]
-    total = parts[0].shape[dim]
-    for p in parts[1:]:
-        total = plus(total, p.shape[dim])
-    if len({p.shape[dim].text for p in parts}) == 1 and not parts[0].shape[dim].literal:
-        total = Dim(total.value, f"{parts[0].shape[dim].text} * {len(parts)}")
-    shape = (*parts[0].shape[:dim], total, *parts[0].shape[dim + 1 :])
-
-    def write(e: Emitter, i: Index) -> str:
-        name = e.declare(ctype(dtype), "v", number(0, dtype).text)
-        e.block.lines[-1] = e.block.lines[-1].split(" = ")[0] + ";"
-        e.block.own.discard(name)
-        position, starts = i.coord(dim), []
-        for number_, part in enumerate(parts):
-            last = number_ == len(parts) - 1
-            starts.append(e.size(part.shape[dim]))
-            limit = " + ".join(starts) if not all(s.isdigit() for s in starts) else str(sum(map(int, starts)))
-            head = (
-                f"if ({position} < {limit})"
-                if number_ == 0
-                else "else"
-                if last
-                else f"else if ({position} < {limit})"
-            )
-            coords = i.coords()
-            before = (
-                " + ".join(starts[:-1])
-                if not all(s.isdigit() for s in starts[:-1])
-                else str(sum(map(int, starts[:-1])))
-            )
-            with e.inside(head, loop=False):
-                if number_:
-                    coords[dim] = (
-                        hold(e, f"{position} - {before}" if " " not in before else f"{position} - ({before})")
-                        if part.shape[dim].value > 1
-                        else "0"
-                    )
-                elif part.shape[dim].value == 1:
-                    coords[dim] = "0"
-                e.line(f"{name} = {e.value(part, at(part.shape, coords))};")
-        return name
-
-    return Written(shape=shape, dtype=dtype, args=tuple(parts), write=write, name="cat")
-
-
-@handles("cat", "concat", "concatenate")
-def cat(a: Arguments) -> Value:
-    return concatenate(a.tensors, axis(getattr(a, "dim", 0), len(a.out_shape)), a.out_dtype)
-
-
-@handles("hstack", "vstack", "column_stack", "row_stack", "dstack")
-def hstack(a: Arguments) -> Value:
-    raise AssertionError
-
-
-def _stack_as(rank: int, dim: int) -> Any:
-    def handler(a: Arguments) -> Value:
-        parts = a.tensors
-        if rank == 2 and len(parts[0].shape) == 1:
-            parts = [reshape(p, [1, p.shape[0].value]) for p in parts]
-        return concatenate(parts, dim if len(parts[0].shape) > 1 else 0, a.out_dtype)
-
-    return handler
-
-
-handles("hstack")(_stack_as(1, 1))
-handles("vstack", "row_stack")(_stack_as(2, 0))
-for _name in ("column_stack", "dstack"):
-    from dice_training.cuke.traced.lower import HANDLERS
-
-    HANDLERS.pop(_name, None)
-
-
-@handles("stack")
-def stack(a: Arguments) -> Value:
-    dim = axis(a.dim, len(a.out_shape))
-    parts = []
-    for tensor in a.tensors:
-        sizes = list(values(tensor.shape))
-        parts.append(reshape(tensor, [*sizes[:dim], 1, *sizes[dim:]]))
-    return concatenate(parts, dim, a.out_dtype)
-
-
-@handles("meshgrid")
-def meshgrid(a: Arguments) -> list[Value]:
-    tensors = [reshape(t, [times(t.shape).value]) for t in a.tensors]
-    sizes = tuple(t.shape[0] for t in tensors)
-    flip_ = getattr(a, "indexing", "ij") == "xy" and len(tensors) > 1
-    shape = (sizes[1], sizes[0], *sizes[2:]) if flip_ else sizes
-    places = [1, 0, *range(2, len(sizes))] if flip_ else range(len(sizes))
-    return [
-        moved(t, shape, lambda e, i, p=p: [i.coord(p)], "meshgrid")
-        for t, p in zip(tensors, places, strict=True)
-    ]
-
-
-# -- gathers
-
-
-def _wrapped(e: Emitter, index: str, size: Dim) -> str:
-    return hold(e, f"{index} < 0 ? {index} + {e.size(size)} : {index}", "s")
-
-
-def _position(e: Emitter, value: Value, index: Index) -> str:
-    """An element of an integer tensor as an ``int`` variable."""
-    key = ("position", id(value), index.key)
-    found = e.block.find(key)
-    if found is None:
-        found = e.declare("int", "k", e.value(value, index))
-        e.block.own.discard(found)
-        e.block.known[key] = found
-    return found
-
-
-@handles("embedding")
-def embedding(a: Arguments) -> Value:
-    shape = (*a.indices.shape, a.weight.shape[1])
-
-    def place(e: Emitter, i: Index) -> list[str]:
-        inner = Index(a.indices.shape, None, i.coord)
-        return [_position(e, a.indices, inner), i.coord(len(shape) - 1)]
-
-    return _gathered(a.weight, shape, a.indices, place, "embedding")
-
-
-def _gathered(value: Value, shape: Shape, by: Value, place: Any, name: str) -> Value:
-    def write(e: Emitter, i: Index) -> str:
-        return e.value(value, at(value.shape, place(e, i)))
-
-    return Written(shape=shape, dtype=value.dtype, args=(value, by), write=write, name=name)
-
-
-@handles("gather")
-def gather(a: Arguments) -> Value:
-    dim = axis(a.dim, len(a.self_.shape))
-
-    def place(e: Emitter, i: Index) -> list[str]:
-        out = i.coords()
-        out[dim] = _position(e, a.index, i)
-        return out
-
-    return _gathered(a.self_, a.index.shape, a.index, place, "gather")
-
-
-@handles("take_along_dim")
-def take_along_dim(a: Arguments) -> Value:
-    require(a.dim is not None and values(a.indices.shape) == a.out_shape, "take_along_dim")
-    a.index = a.indices
-    return gather(a)
-
-
-@handles("index_select")
-def index_select(a: Arguments) -> Value:
-    dim = axis(a.dim, len(a.self_.shape))
-    count = reshape(a.index, [times(a.index.shape).value])
-    shape = (*a.self_.shape[:dim], count.shape[0], *a.self_.shape[dim + 1 :])
-
-    def place(e: Emitter, i: Index) -> list[str]:
-        out = i.coords()
-        out[dim] = _position(e, count, at(count.shape, [i.coord(dim)]))
-        return out
-
-    return _gathered(a.self_, shape, count, place, "index_select")
-
-
-@handles("take")
-def take(a: Arguments) -> Value:
-    flat = reshape(a.self_, [times(a.self_.shape).value])
-
-    def place(e: Emitter, i: Index) -> list[str]:
-        return [_wrapped(e, _position(e, a.index, i), flat.shape[0])]
-
-    return _gathered(flat, a.index.shape, a.index, place, "take")
-
-
-@handles("index")
-def index(a: Arguments) -> Value:
-    """One integer tensor among full slices."""
-    given = [(d, t) for d, t in enumerate(a.indices) if t is not None]
-    require(
-        len(given) == 1 and given[0][1].dtype in (torch.int64, torch.int32),
-        "index by masks or several tensors",
-    )
-    dim, by = given[0]
-    shape = (*a.self_.shape[:dim], *by.shape, *a.self_.shape[dim + 1 :])
-
-    def place(e: Emitter, i: Index) -> list[str]:
-        out = i.coords()
-        inner = at(by.shape, out[dim : dim + len(by.shape)])
-        k = _wrapped(e, _position(e, by, inner), a.self_.shape[dim])
-        return [*out[:dim], k, *out[dim + len(by.shape) :]]
-
-    return _gathered(a.self_, shape, by, place, "index")
-
-
-@handles("one_hot")
-def one_hot(a: Arguments) -> Value:
-    shape = (*a.self_.shape, constant(a.out_shape[-1]))
-
-    def write(e: Emitter, i: Index) -> str:
-        inner = Index(a.self_.shape, None, i.coord)
-        return f"{e.value(a.self_, inner)} == {i.coord(len(shape) - 1)} ? 1 : 0"
-
-    return Written(shape=shape, dtype=a.out_dtype, args=(a.self_,), write=write)
-
-
-# -- windows that only move
-
-
-@handles("unfold")
-def unfold(a: Arguments) -> Value:
-    require(isinstance(getattr(a, "dimension", None), int), "unfold")
-    dim = axis(a.dimension, len(a.self_.shape))
-    shape = (*a.self_.shape[:dim], constant(a.out_shape[dim]), *a.self_.shape[dim + 1 :], constant(a.size))
-
-    def coords(e: Emitter, i: Index) -> list[str]:
-        out = i.coords()
-        inner = out.pop()
-        out[dim] = hold(e, f"{out[dim]} * {a.step} + {inner}" if a.step != 1 else f"{out[dim]} + {inner}")
-        return out
-
-    return moved(a.self_, shape, coords, "unfold")
-
-
-@handles("pixel_shuffle")
-def pixel_shuffle(a: Arguments) -> Value:
-    r = a.upscale_factor
-    *lead, channels, h, w = values(a.self_.shape)
-    split_ = reshape(a.self_, [*lead, channels // (r * r), r, r, h, w])
-    n = len(lead)
-    return reshape(permute(split_, [*range(n), n, n + 3, n + 1, n + 4, n + 2]), a.out_shape)
-
-
-@handles("pixel_unshuffle")
-def pixel_unshuffle(a: Arguments) -> Value:
-    r = a.downscale_factor
-    *lead, channels, h, w = values(a.self_.shape)
-    split_ = reshape(a.self_, [*lead, channels, h // r, r, w // r, r])
-    n = len(lead)
-    return reshape(permute(split_, [*range(n), n, n + 2, n + 4, n + 1, n + 3]), a.out_shape)
-
-
-@handles("channel_shuffle")
-def channel_shuffle(a: Arguments) -> Value:
-    n, c, *rest = values(a.self_.shape)
-    split_ = reshape(a.self_, [n, a.groups, c // a.groups, *rest])
-    return reshape(permute(split_, [0, 2, 1, *range(3, 3 + len(rest))]), a.out_shape)
-
-
-__all__ = ["Constant"]

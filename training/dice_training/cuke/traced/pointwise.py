@@ -18,7 +18,7 @@ from dice_training.cuke.traced.lower import (
     require,
 )
 from dice_training.cuke.traced.nans import may_be_nan
-from dice_training.cuke.traced.values import Constant, Unwritten, Value, Written
+from dice_training.cuke.traced.values import Unwritten, Value, Written
 
 _UNARY = {
     "relu": "fmaxf({0}, 0.0f)",  "sigmoid": "1.0f / (1.0f + expf(-{0}))",
@@ -613,6 +613,3 @@ def eye(a: Arguments) -> Value:
         args=(),
         write=lambda e, i: f"{i.coord(0)} == {i.coord(1)} ? {one} : {zero}",
     )
-
-
-__all__ = ["Constant"]

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 from dice_training.cuke.traced.emit import Emitter, Index, at
 from dice_training.cuke.traced.lower import (
     Arguments,
-    axis,
     common_shape,
     expand,
     handles,
@@ -20,7 +17,8 @@ from dice_training.cuke.traced.lower import (
     reshape,
 )
 from dice_training.cuke.traced.movement import hold, permute
-from dice_training.cuke.traced.reductions import columns, softmax
+from dice_training.cuke.traced.norms import softmax
+from dice_training.cuke.traced.reductions import columns, total
 from dice_training.cuke.traced.values import (
     Buffer,
     Dim,
@@ -64,8 +62,6 @@ def contraction(
 def matmul(x: Value, y: Value) -> Value:
     """As ``torch.matmul``."""
     if len(x.shape) == 1 and len(y.shape) == 1:
-        from dice_training.cuke.traced.reductions import total
-
         return total(point("{0} * {1}", x, y, dtype=x.dtype), (0,), False)
     if len(x.shape) == 1:
         out = matmul(reshape(x, [1, x.shape[0].value]), y)
@@ -183,8 +179,6 @@ def einsum(a: Arguments) -> Value:
         x, y = a.tensors
         if k in parts[0] and k in parts[1]:
             return contraction(x, y, shape, sizes[k], of(parts[0]), of(parts[1]), "einsum")
-    from dice_training.cuke.traced.reductions import total
-
     order = result + "".join(summed)
     spread_ = [spread(t, p, order) for t, p in zip(a.tensors, parts, strict=True)]
     product = spread_[0] if len(spread_) == 1 else point("{0} * {1}", *spread_, dtype=a.out_dtype)
@@ -484,6 +478,3 @@ def transposed(a: Arguments) -> Value:
             "{0} + {1}", out, reshape(a.bias, [1, a.bias.shape[0].value, *[1] * rank]), dtype=a.out_dtype
         )
     return out
-
-
-__all__ = ["axis", "torch"]

@@ -11,8 +11,9 @@ from dice_training.cuke.traced.emit import Emitter, Index, at
 from dice_training.cuke.traced.lower import Arguments, cast, handles, moved, point, require, reshape
 from dice_training.cuke.traced.movement import hold
 from dice_training.cuke.traced.nans import may_be_nan
+from dice_training.cuke.traced.orders import Unavailable
 from dice_training.cuke.traced.products import _listed, window_size
-from dice_training.cuke.traced.reductions import Unavailable, mean, reduce
+from dice_training.cuke.traced.reductions import mean, reduce
 from dice_training.cuke.traced.values import Shape, Value, Written, constant, ctype, values
 
 
@@ -341,7 +342,7 @@ def im2col(a: Arguments) -> Value:
     shape = (n, c, constant(kernel[0]), constant(kernel[1]), constant(h), constant(w))
 
     def write(e: Emitter, i: Index) -> str:
-        from dice_training.cuke.traced.movement import _guarded
+        from dice_training.cuke.traced.movement import guarded
 
         places, tests = [], []
         for d in (0, 1):
@@ -351,7 +352,7 @@ def im2col(a: Arguments) -> Value:
             places.append(p if value.shape[2 + d].value > 1 else "0")
             if padding[d]:
                 tests += [f"{p} >= 0", f"{p} < {e.size(value.shape[2 + d])}"]
-        return _guarded(e, value, " && ".join(tests), [i.coord(0), i.coord(1), *places], "0.0f")
+        return guarded(e, value, " && ".join(tests), [i.coord(0), i.coord(1), *places], "0.0f")
 
     out = Written(shape=shape, dtype=value.dtype, args=(value,), write=write, name="unfold")
     return reshape(out, a.out_shape)
