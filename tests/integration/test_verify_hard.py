@@ -85,7 +85,9 @@ def test_lost_updates_show_in_no_order_but_are_races(session: VerifySession, bod
 HALVES = """
 #include <cuda_fp16.h>
 // @dice sizes(n=64; n=20) in(x[n]) inout(y[1])
-__global__ void total(const __half* x, __half* y, int n) { if (threadIdx.x < n) atomicAdd(y, __hmul(x[threadIdx.x], x[0])); }
+__global__ void total(const __half* x, __half* y, int n) {
+  if (threadIdx.x < n) atomicAdd(y, __hmul(x[threadIdx.x], x[0]));
+}
 void run(const __half* x, __half* y, int n) { total<<<1, 64>>>(x, y, n); }
 """
 
