@@ -402,12 +402,15 @@ def bucketize(a: Arguments) -> Value:
 
     def write(e: Emitter, i: Index) -> str:
         v = e.variable(value, i)
-        count = e.declare("int", "bucket", "0")
-        e.block.own.discard(count)
-        sign = "<=" if right else "<"
-        with e.inside(f"for (int k = 0; k < {e.size(edges.shape[0])}; ++k)"):
-            e.line(f"{count} += {e.value(edges, at(edges.shape, ['k']))} {sign} {v};")
-        return count
+        low = e.declare("int", "low", "0")
+        high = e.declare("int", "high", e.size(edges.shape[0]))
+        e.block.own -= {low, high}
+        with e.inside(f"while ({low} < {high})"):
+            e.line(f"int mid = ({low} + {high}) / 2;")
+            edge = e.value(edges, at(edges.shape, ["mid"]))
+            e.line(f"if ({edge} {'<=' if right else '<'} {v}) {low} = mid + 1;")
+            e.line(f"else {high} = mid;")
+        return low
 
     return Written(
         shape=value.shape, dtype=a.out_dtype, args=(value, edges), write=write, heavy=True, name="bucketize"
