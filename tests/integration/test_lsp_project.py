@@ -14,12 +14,12 @@ pytestmark = pytest.mark.asyncio
 
 KERNEL = """#include "width.cuh"
 __global__ void blend(const float* x, float* y, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  int i = blockIdx.y * blockDim.x + threadIdx.x;
   if (i < n) y[i] = WIDTH * x[i] + STEP;
 }
 """
 TOML = """[kernel.blend]
-grid = "(n+255)/256"
+grid = "1,(n+255)/256"
 block = "256"
 in = "x[n]"
 out = "y[n]"
