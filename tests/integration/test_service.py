@@ -107,7 +107,8 @@ async def test_requests_of_one_client_run_side_by_side(
     alone = await collect(client, request_)
     together = await asyncio.gather(*(collect(client, request_) for _ in range(3)))
     tokens = [
-        [e.tokens for e in events if isinstance(e, wire.CandidateEvent)] for events in (alone, *together)
+        {e.index: e.tokens for e in events if isinstance(e, wire.CandidateEvent)}
+        for events in (alone, *together)
     ]
     assert all(t == tokens[0] for t in tokens)
 

@@ -23,7 +23,12 @@ def ask(script: Sequence[float | bool], **limits: float) -> Any:
     worker = Worker.__new__(Worker)
     worker.dead = False
     worker._channel = Channel(ours, NONCE)
-    worker.close = lambda: setattr(worker, "dead", True)  # type: ignore[method-assign]
+
+    def close() -> bool:
+        worker.dead = True
+        return True
+
+    worker.close = close  # type: ignore[method-assign]
 
     def run() -> None:
         runner = Channel(theirs, NONCE)
