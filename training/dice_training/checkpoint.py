@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -46,11 +47,29 @@ def save_state(
         for index, entry in optimizer.state_dict()["state"].items():
             for name, value in entry.items():
                 tensors[f"optimizer.{number}.{index}.{name}"] = value
+    write_state(folder, tensors, asdict(progress))
+
+
+def write_state(folder: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
+    """``progress`` as JSON in the header of the tensors' file. The old state stays until the new one is whole."""
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / (FILE + ".part")
     content = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    save_file(content, part, metadata={"progress": json.dumps(asdict(progress))})
+    save_file(content, part, metadata={"progress": json.dumps(progress)})
     part.replace(folder / FILE)
+
+
+def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What :func:`write_state` wrote. Raises RecipeError where there is no state."""
+    path = folder / FILE
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            progress = json.loads(file.metadata()["progress"])
+            return {name: file.get_tensor(name) for name in file.keys()}, progress  # noqa: SIM118  (not a dict)
+    except FileNotFoundError as error:
+        raise RecipeError(f"{path}: nothing to resume there") from error
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise RecipeError(f"{path}: not the state of a run: {error}") from error
 
 
 def load_state(
@@ -61,14 +80,7 @@ def load_state(
 ) -> Progress:
     """Fill ``weights``, ``average`` and ``optimizers`` from ``folder``; another model's state is an error."""
     path = folder / FILE
-    try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            progress = json.loads(file.metadata()["progress"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
-    except FileNotFoundError as error:
-        raise RecipeError(f"{path}: nothing to resume there") from error
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise RecipeError(f"{path}: not the state of a run: {error}") from error
+    tensors, progress = read_state(folder)
     with torch.no_grad():
         for kind, targets in (("weights", weights), ("average", average)):
             for name, target in targets.items():

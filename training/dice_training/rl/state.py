@@ -14,14 +14,12 @@ from typing import Any
 
 import torch
 from dice_engine.model.network import SdarModel
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
+from dice_training.checkpoint import FILE, read_state, write_state
 from dice_training.recipe import RecipeError
 from dice_training.rl.curriculum import Curriculum
 from dice_training.rl.recipe import RlRecipe
 
-FILE = "state.safetensors"
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 _FREE = ("save_every", "workers", "phases")
 """Keys that may change when a run goes on; of the phases only their numbers of steps."""
@@ -38,15 +36,11 @@ def save_state(
     """``step`` steps are done. The old state stays until the new one is whole."""
     tensors = {}
     for name, parameter in model.named_parameters():
-        tensors[f"weights.{name}"] = parameter.detach().contiguous()
+        tensors[f"weights.{name}"] = parameter
         for key, value in optimizer.state.get(parameter, {}).items():
-            tensors[f"{key}.{name}"] = value.detach().contiguous()
+            tensors[f"{key}.{name}"] = value
     records = [curriculum.to_json() for curriculum in curricula]
-    progress = {"step": step, "recipe": asdict(recipe), "curricula": records}
-    folder.mkdir(parents=True, exist_ok=True)
-    part = folder / (FILE + ".part")
-    save_file(tensors, part, metadata={"progress": json.dumps(progress)})
-    part.replace(folder / FILE)
+    write_state(folder, tensors, {"step": step, "recipe": asdict(recipe), "curricula": records})
 
 
 def load_state(
@@ -58,16 +52,8 @@ def load_state(
 ) -> int:
     """Restore everything in place and return the number of steps that are done. Raises RecipeError where there is no
     state, or one of another recipe."""
-    path = folder / FILE
-    try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            progress = json.loads(file.metadata()["progress"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
-    except FileNotFoundError as error:
-        raise RecipeError(f"{path}: nothing to resume there") from error
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise RecipeError(f"{path}: not the state of a run: {error}") from error
-    _same(progress["recipe"], json.loads(json.dumps(asdict(recipe))), path)
+    tensors, progress = read_state(folder)
+    _same(progress["recipe"], json.loads(json.dumps(asdict(recipe))), folder / FILE)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(tensors[f"weights.{name}"])
