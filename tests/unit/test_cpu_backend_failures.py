@@ -11,6 +11,7 @@ import pytest
 from dice_engine.verify.build.cpu import CpuModule, build_cpu
 from dice_engine.verify.build.device_source import split
 from dice_engine.verify.build.interface import BuildError, InfraError, LaunchError
+from dice_engine.verify.build.process import run_compiler
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the CPU backend needs g++")
 
@@ -325,3 +326,13 @@ def test_static_shared_memory_beyond_48_kib_does_not_build(tmp_path: Path) -> No
     with pytest.raises(BuildError, match="too much shared data") as caught:
         build_cpu(source, tmp_path, [("fold", ("6145",))])
     assert "fold<6145>" in str(caught.value)
+
+
+@pytest.mark.parametrize("child", ["cc1plus", "as", "ld"])
+def test_a_child_of_the_compiler_that_is_killed_is_no_build_error(tmp_path: Path, child: str) -> None:
+    (tmp_path / "one.cpp").write_text("int main() { return 0; }\n")
+    dying = tmp_path / child
+    dying.write_text("#!/bin/sh\nkill -9 $$\n")
+    dying.chmod(0o700)
+    with pytest.raises(InfraError, match="killed from outside"):
+        run_compiler(["g++", f"-B{tmp_path}/", "one.cpp", "-o", "one"], tmp_path, 30.0, "g++")

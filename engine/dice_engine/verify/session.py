@@ -285,7 +285,7 @@ class VerifySession:
 
     def _failed(self, failure: Failed, findings: Findings) -> Verdict:
         self._doubtful = failure.doubtful
-        return failed(failure, findings)
+        return failed(reference_failed(failure), findings)
 
     def _reference(self, text: str, class_name: str) -> Reference:
         key = _digest(text, class_name)
@@ -296,9 +296,9 @@ class VerifySession:
                 found = Reference(
                     worker, text, class_name, self.timeout, self.build_timeout, self._headers, self.cuda
                 )
-            except BaseException as error:
+            except BaseException:
                 worker.close()
-                raise reference_failed(error) from error
+                raise
         return self._keep(self._modules, key, found)
 
     def _original(self, text: str, plan: Plan) -> OriginalKernel:
@@ -310,9 +310,9 @@ class VerifySession:
                 found = OriginalKernel(
                     worker, text, plan, self.timeout, self.build_timeout, not self.cuda, self.cuda
                 )
-            except BaseException as error:
+            except BaseException:
                 worker.close()
-                raise reference_failed(error) from error
+                raise
         return self._keep(self._kernels, key, found)
 
     def _keep(self, held: OrderedDict[str, Any], key: str, found: Any) -> Any:
@@ -356,7 +356,9 @@ class VerifySession:
             self._spares.settle()
 
     def _reference_worker(self) -> Worker:
-        return self._spare.pop() if self._spare else self._worker()
+        worker = self._spare.pop() if self._spare else self._worker()
+        worker.for_reference = True
+        return worker
 
     def _retire(self, worker: Worker) -> None:
         self._retired += 1

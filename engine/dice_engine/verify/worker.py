@@ -41,7 +41,10 @@ class Failed(Exception):
     """A runner did not give an answer: ``verdict`` and ``rule`` say what that means for its program.
 
     ``doubtful``: it may be the machine's doing; judge once more before it counts.
+    ``by_reference``: the program is the reference, which says nothing about the candidate.
     """
+
+    by_reference = False
 
     def __init__(
         self,
@@ -60,9 +63,13 @@ class Failed(Exception):
 
 
 class Worker:
-    """One forked runner with its own folder. Use as a context manager, or call ``close``."""
+    """One forked runner with its own folder. Use as a context manager, or call ``close``.
+
+    ``for_reference``: what it runs is the user's own; its failures are not a candidate's.
+    """
 
     def __init__(self, zygote: Zygote, base: Path, cuda: bool, limits: Limits):
+        self.for_reference = False
         self.folder = Path(tempfile.mkdtemp(prefix="run", dir=base))
         self._zygote = zygote
         self.dead = False
@@ -97,6 +104,13 @@ class Worker:
 
         ``timeout`` seconds are for the program; ``building`` more for its compilers, and only while they run.
         """
+        try:
+            return self._ask(request, timeout, building, fields)
+        except Failed as failure:
+            failure.by_reference = self.for_reference
+            raise
+
+    def _ask(self, request: str, timeout: float, building: float, fields: dict[str, Any]) -> Any:
         if self.dead:
             raise Failed("infra_error", "the process that ran this program has ended")
         doing = request.replace("_", " ")
@@ -151,6 +165,8 @@ class Worker:
         ended = self._zygote.wait(self._child, 2.0)
         words = self.log()
         self.close()
+        if self.for_reference:  # it has no reason to deceive: whatever ended it, once more
+            return Failed("crash", f"its process ended ({ended or error})", None, words, doubtful=True)
         if isinstance(error, ProtocolError):
             return Failed("crash", f"it sent {error}", "forged_result", words)
         if ended is None:

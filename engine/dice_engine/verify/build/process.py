@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -11,6 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from dice_engine.verify.build.interface import BuildError, InfraError
+
+
+# What the drivers of GCC, Clang and nvcc, and GCC's collect2, say of a child that was killed.
+_KILLED = re.compile(
+    r"Killed signal terminated program|terminated with signal 9|killed by signal 9|unable to execute command: Killed"
+    r"|died due to signal 9"
+)
 
 
 class Builds:
@@ -68,7 +76,7 @@ def run_compiler(command: Sequence[str | Path], folder: Path, timeout: float, wh
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     log = output.decode(errors="replace")
-    if process.returncode < 0 or "Killed signal terminated program" in log:
+    if process.returncode < 0 or _KILLED.search(log):
         raise InfraError(f"{what} was killed from outside: too little memory?")
     if "No space left on device" in log:
         raise InfraError(f"no room on the disk under {folder}")

@@ -179,7 +179,9 @@ class KernelTrial:
             result = self.worker.ask("run_kernel", self.build_timeout, case=case.message, options=options)
             suspect = result["race"] or result["stray"]
             own = self.original.watched(case) if suspect else {}
-        except Failed:
+        except Failed as failure:
+            if failure.by_reference and self.original.worker.dead:
+                raise
             return  # what the watched build cannot do says nothing about the candidate: it has passed as it is
         if suspect and result["race"] and not own["race"]:
             raise Failed("mismatch", f"{_words(case)}: a race: {result['race']}", "race")

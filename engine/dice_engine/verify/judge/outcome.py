@@ -27,16 +27,12 @@ def check_body(text: str, kernel: str) -> Finding | None:
     return static.check_body(text.encode()[span.body_start : span.body_end].decode(errors="replace"), kernel)
 
 
-def reference_failed(error: BaseException) -> BaseException:
-    """A reference that cannot be run is a missing plan, not a fault of the candidate."""
-    if (
-        not isinstance(error, Failed)
-        or error.verdict in ("no_plan", "infra_error")
-        or error.rule == NEEDS_HOST
-    ):
-        return error
-    reason = f"the reference does not run: {error.reason}"
-    return Failed("no_plan", reason, log=error.log, doubtful=error.doubtful)
+def reference_failed(failure: Failed) -> Failed:
+    """A reference that cannot be run is a missing plan, not a fault of the candidate; other failures as they are."""
+    if not failure.by_reference or failure.verdict in ("no_plan", "infra_error"):
+        return failure
+    reason = f"the reference does not run: {failure.reason}"
+    return Failed("no_plan", reason, log=failure.log, doubtful=failure.doubtful)
 
 
 def refused(finding: Finding) -> Verdict:
