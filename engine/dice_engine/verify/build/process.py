@@ -13,7 +13,6 @@ from pathlib import Path
 
 from dice_engine.verify.build.interface import BuildError, InfraError
 
-
 # What the drivers of GCC, Clang and nvcc, and GCC's collect2, say of a child that was killed.
 _KILLED = re.compile(
     r"Killed signal terminated program|terminated with signal 9|killed by signal 9|unable to execute command: Killed"

@@ -10,7 +10,7 @@ from dice_engine.verify.judge import static
 from dice_engine.verify.judge.module import Findings
 from dice_engine.verify.judge.static import Finding
 from dice_engine.verify.verdict import Verdict
-from dice_engine.verify.worker import NEEDS_HOST, Failed
+from dice_engine.verify.worker import Failed
 
 
 def class_names(text: str) -> set[str]:
