@@ -51,6 +51,7 @@ Isolation = Literal["fork", "warm"]
 _KEPT_REFERENCES = 4
 _WARM_USES = 64
 _SPARE_USES = 512
+_LEAST_RUN_SECONDS = 5.0
 
 
 class VerifySession:
@@ -68,7 +69,8 @@ class VerifySession:
     ``trusted_candidate=True`` is for candidates that cannot mean to deceive (a data set's own programs): with
     ``isolation="warm"`` modules share processes too, and the checks that only catch cheats are left out; what is
     computed is checked as always. ``threads`` bounds the CPU threads of each runner (0: as torch likes), for
-    sessions that share a machine.
+    sessions that share a machine. ``patience``: a run of a candidate may take at most so many times as long as the
+    longest of its reference, 5 s in any case and ``timeout`` at most; None: always ``timeout``.
     Use as a context manager.
     """
 
@@ -85,11 +87,13 @@ class VerifySession:
         timeout: float = 30.0,
         build_timeout: float = 180.0,
         budget: float = 15.0,
+        patience: float | None = None,
     ):
         self.cuda = resolve_device(device)
         self.timeout = timeout
         self.build_timeout = build_timeout
         self.budget = budget
+        self.patience = patience
         self.cache = cache
         self.baseline: Baseline = baseline
         described = gpu.describe(0) if self.cuda else None
@@ -208,6 +212,7 @@ class VerifySession:
                 trial = ModuleTrial(worker, self.timeout, self.budget, trusted=True)
                 trial.load(candidate, candidate_class, None, self.build_timeout, self._headers)
                 trial.construct(against, self.build_timeout)
+                trial.timeout = self._run_limit(against.longest)
                 return trial.agrees(trials, tolerance)
         except Failed as failure:
             if failure.rule == NEEDS_HOST and self._headers is None:
@@ -233,6 +238,7 @@ class VerifySession:
                     trial.load(candidate, plan, self.build_timeout, clock=measure)
                 finally:
                     against = held.result()
+                trial.timeout = self._run_limit(against.longest)
                 trial.run(against)
                 verdict = correct(findings, "")
                 self._note_usage(verdict, worker)
@@ -267,6 +273,7 @@ class VerifySession:
                 finally:
                     against = held.result()
                 trial.construct(against, self.build_timeout)
+                trial.timeout = self._run_limit(against.longest)
                 trial.run(cpu=not self.cuda)
                 kept = ", ".join(sorted(findings.kept))
                 verdict = correct(findings, f"torch still computes {kept}" if kept else "")
@@ -282,6 +289,12 @@ class VerifySession:
                 self._headers = _make_headers(self.cuda)
                 return self._judge_module(reference, candidate, reference_class, candidate_class, measure)
             return self._failed(failure, findings)
+
+    def _run_limit(self, longest: float) -> float:
+        """Seconds for one run of a candidate whose reference took ``longest``."""
+        if self.patience is None:
+            return self.timeout
+        return min(self.timeout, max(_LEAST_RUN_SECONDS, self.patience * longest))
 
     def _failed(self, failure: Failed, findings: Findings) -> Verdict:
         self._doubtful = failure.doubtful

@@ -54,6 +54,8 @@ class OriginalKernel:
         self.timeout = timeout
         self.cpu = cpu
         self.mutated: set[str] = set()
+        self.longest = 0.0
+        """Seconds of its longest run so far, with everything around it."""
         self._cases: dict[str, KernelCase | None] = {}
         worker.ask("load_kernel", build_timeout, text=text, plan=plan_message(plan), clock=clock)
         self._names = list(_case_names(plan))
@@ -132,7 +134,10 @@ class OriginalKernel:
 
     def _run(self, message: dict[str, Any], order: str = "forward") -> dict[str, Any]:
         options = {**vars(RunOptions()), "order": order if self.cpu else "forward"}
-        return self.worker.ask("run_kernel", self.timeout, case=message, options=options)
+        started = time.monotonic()
+        result = self.worker.ask("run_kernel", self.timeout, case=message, options=options)
+        self.longest = max(self.longest, time.monotonic() - started)
+        return result
 
 
 class KernelTrial:
