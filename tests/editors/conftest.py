@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nvim_rpc import until
 from samples import FAST, FILES
 
 HERE = Path(__file__).parent
@@ -74,6 +75,28 @@ class Place:
             self.engine.kill()
             self.engine.wait()
 
+    def servers(self) -> list[int]:
+        """The process numbers of the language servers of this place."""
+        ours = f"DICE_RUNTIME_DIR={self.runtime}".encode()
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                program = (process / "cmdline").read_bytes().split(b"\0")
+                environment = (process / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if ours in environment and any(
+                part.endswith((b"/dice-ls", b"dice_ls.server")) for part in program
+            ):
+                found.append(int(process.name))
+        return found
+
+    def kill_server(self) -> None:
+        """Kill the one server of this place and wait for another one."""
+        (before,) = until(self.servers, "a server")
+        os.kill(before, signal.SIGKILL)
+        until(lambda: set(self.servers()) - {before}, "a new server")
+
     def requests(self, kind: str) -> list[dict[str, Any]]:
         log = self.engine_folder / "requests.jsonl"
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
@@ -128,8 +151,10 @@ def place_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         one.close()
 
 
-def needs(program: Path | str) -> str:
-    """The path of a client's program; without it the test fails: ``make test-editors`` installs it."""
+def needs(program: Path | str, *clients: str) -> str:
+    """The path of a program. Where a client could not be installed its tests skip with the reason; else they fail."""
+    for reason in filter(Path.exists, (CLIENTS / "missing" / name for name in clients)):
+        pytest.skip(reason.read_text(encoding="utf-8").strip())
     found = shutil.which(str(program))
     assert found, f"{program} is not installed: make test-editors"
     return found

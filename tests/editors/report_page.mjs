@@ -36,6 +36,8 @@ for (const scheme of ['light', 'dark']) {
     said.traceAtStart = await page.locator('.trace').innerText();
     await page.keyboard.press('ArrowRight');
     said.valueText = await slider.getAttribute('aria-valuetext');
+    await page.keyboard.press('PageDown');
+    said.afterPageDown = await slider.getAttribute('aria-valuetext');
     await page.keyboard.press('End');
     said.traceAtEnd = await page.locator('.trace').innerText();
     await page.getByRole('button', { name: 'Play' }).click();

@@ -7,10 +7,11 @@ import os
 import subprocess
 from pathlib import Path
 
+from conftest import needs
+from rich.ansi import AnsiDecoder
 from rich.color_triplet import ColorTriplet
 from rich.console import Console
 from rich.terminal_theme import SVG_EXPORT_THEME as THEME
-from rich.text import Text
 
 COLUMNS, LINES = 124, 38
 BACKGROUND = ColorTriplet(20, 22, 27)
@@ -21,11 +22,18 @@ class Screen:
     """One tmux server of its own, ended by ``close``."""
 
     def __init__(self, folder: Path, command: list[str], environment: dict[str, str], cwd: Path) -> None:
-        self._tmux = ["tmux", "-f", os.devnull, "-S", str(folder / f"tmux-{len(list(folder.glob('tmux*')))}")]
+        self._tmux = [
+            needs("tmux", "tmux"),
+            "-f",
+            os.devnull,
+            "-S",
+            str(folder / f"tmux-{len(list(folder.glob('tmux*')))}"),
+        ]
         size = ["-x", str(COLUMNS), "-y", str(LINES)]
         given = {
             **os.environ,
             "TERM": "xterm-256color",
+            "COLORTERM": "truecolor",
             "LANG": "C.UTF-8",
             "LC_ALL": "C.UTF-8",
             **environment,
@@ -58,8 +66,9 @@ class Screen:
     def save(self, path: Path, title: str) -> None:
         """The picture of the terminal as an SVG."""
         console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+        decoder = AnsiDecoder()  # one for all lines: colours go on over their ends
         for line in self.text(colours=True).split("\n")[:LINES]:
-            console.print(Text.from_ansi(line), overflow="crop", no_wrap=True)
+            console.print(decoder.decode_line(line), overflow="crop", no_wrap=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         THEME.background_color = BACKGROUND
         console.save_svg(str(path), title=title, theme=THEME)

@@ -20,7 +20,8 @@ INIT = """
 (add-to-list 'load-path "{package}")
 (setq inhibit-startup-screen t make-backup-files nil auto-save-default nil create-lockfiles nil
       server-name "{socket}" server-socket-dir nil use-dialog-box nil visible-bell nil ring-bell-function #'ignore
-      native-comp-async-report-warnings-errors nil eglot-autoshutdown t column-number-mode nil)
+      native-comp-async-report-warnings-errors nil eglot-autoshutdown t column-number-mode nil
+      suggest-key-bindings nil)
 (menu-bar-mode -1)
 (require 'dice)
 {more}
@@ -43,14 +44,14 @@ class Editor:
         init = place.folder / "init.el"
         values = {"package": PACKAGE, "socket": self.socket.name, "folder": place.runtime, "more": more}
         init.write_text(INIT.format(**values), encoding="utf-8")
-        command = [needs("emacs"), "-q", "-nw", "-l", str(init), file]
+        command = [needs("emacs", "emacs"), "-q", "-nw", "-l", str(init), file]
         self.screen = Screen(place.runtime, command, place.environment, place.workspace)
         until(self.socket.exists, "Emacs")
 
     def eval(self, form: str) -> str:
         """The printed value of a Lisp form, evaluated in the shown buffer."""
         whole = f"(with-current-buffer (window-buffer (selected-window)) {form})"
-        command = [needs("emacsclient"), "-s", str(self.socket), "--eval", whole]
+        command = [needs("emacsclient", "emacs"), "-s", str(self.socket), "--eval", whole]
         done = subprocess.run(
             command,
             capture_output=True,
@@ -277,6 +278,15 @@ def test_a_killed_engine_is_told_and_comes_back(editor: Callable[..., Editor], p
     place.start_engine()
     searched(one)
     one.until('(not (string-match-p "unavailable" (dice-status-text)))')
+
+
+def test_a_killed_server_is_started_again(editor: Callable[..., Editor], place: Place) -> None:
+    """By eglot, which does so for a server that has run for a few seconds."""
+    one = editor()
+    one.lens("DICE: find faster")
+    one.until("(not (eglot--inhibit-autoreconnect (eglot-current-server)))")
+    place.kill_server()
+    searched(one)
 
 
 def test_two_editors_share_one_engine(editor: Callable[..., Editor], place: Place) -> None:

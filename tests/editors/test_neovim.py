@@ -43,7 +43,7 @@ class Editor:
         init = place.folder / "init.lua"
         init.write_text(start.format(plugin=PLUGIN, settings=settings), encoding="utf-8")
         self.address = place.runtime / f"nvim-{len(list(place.runtime.glob('nvim*')))}"
-        command = [needs(NVIM), "-u", str(init), "-i", "NONE", "--listen", str(self.address), file]
+        command = [needs(NVIM, "neovim"), "-u", str(init), "-i", "NONE", "--listen", str(self.address), file]
         self.screen = Screen(place.runtime, command, place.environment, place.workspace)
         self.nvim = Nvim(self.address)
         self.nvim.until(
@@ -94,6 +94,7 @@ def text(nvim: Nvim) -> str:
 
 
 def searched(one: Editor) -> None:
+    one.lens("DICE: ")
     one.at("dst[k] =")
     one.nvim.keys(":Dice findFaster<CR>")
     one.lens("DICE: 2.31x verified")
@@ -155,6 +156,17 @@ def test_an_edit_while_it_runs_makes_it_stale(editor: Callable[..., Editor], pla
     assert text(one.nvim) == SAXPY.replace("    dst[k]", "    // typed meanwhile\n    dst[k]")
 
 
+def test_a_preview_of_an_edited_buffer_is_not_applied(editor: Callable[..., Editor]) -> None:
+    one = editor()
+    searched(one)
+    one.nvim.keys(":Dice preview<CR>")
+    one.shows("fmaf(alpha")
+    one.nvim.lua("vim.api.nvim_buf_set_lines(vim.fn.bufnr('saxpy.cu'), 0, 0, true, { '// above' })")
+    one.nvim.keys("<CR>")
+    one.until("table.concat(notes, '|'):find('was edited since this preview', 1, true)")
+    assert text(one.nvim) == "// above\n" + SAXPY
+
+
 def test_a_kernel_in_a_python_string(editor: Callable[..., Editor]) -> None:
     one = editor("inline.py")
     found = one.until("vim.diagnostic.get(0)[1]")
@@ -210,6 +222,24 @@ def test_a_killed_engine_is_told_and_comes_back(editor: Callable[..., Editor], p
     place.start_engine()
     searched(one)
     one.until("not require('dice').statusline():find('unavailable', 1, true)")
+
+
+def test_a_killed_server_is_started_again(editor: Callable[..., Editor], place: Place) -> None:
+    one = editor()
+    one.lens("DICE: find faster")
+    place.kill_server()
+    one.until("table.concat(notes, '|'):find('ended by signal 9; it is started again', 1, true)")
+    searched(one)
+
+
+def test_the_server_is_restarted_politely(editor: Callable[..., Editor], place: Place) -> None:
+    one = editor()
+    one.lens("DICE: find faster")
+    (before,) = place.servers()
+    one.nvim.keys(":Dice restart<CR>")
+    until(lambda: before not in place.servers() and place.servers(), "another server")
+    searched(one)
+    assert one.nvim.lua("return #notes") == 0, "no crash is told"
 
 
 def test_two_editors_share_one_engine(editor: Callable[..., Editor], place: Place) -> None:

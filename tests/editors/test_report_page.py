@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,9 +27,17 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     written(SAMPLE, pictured)
     told["evidence"]["candidates"][-1]["core"] += HOSTILE
     told["evidence"]["candidates"][-1]["verdict"]["reason"] += HOSTILE
+    told["traces"][0]["tokens"][-1]["text"] += HOSTILE
     (folder / "told.json").write_text(json.dumps(told), encoding="utf-8")
     written(folder / "told.json", page)
-    script = [needs(NODE), str(HERE / "report_page.mjs"), str(page), str(results), str(pictured), str(SHOTS)]
+    script = [
+        needs(NODE, "vscode", "chromium"),
+        str(HERE / "report_page.mjs"),
+        str(page),
+        str(results),
+        str(pictured),
+        str(SHOTS),
+    ]
     subprocess.run(script, timeout=120, check=True, env={**os.environ, "HOME": str(folder)})
     return json.loads(results.read_text(encoding="utf-8"))
 
@@ -66,9 +75,11 @@ def test_the_keyboard_reaches_code_and_trace(seen: dict[str, Any]) -> None:
     assert seen["code"].strip()
     assert seen["focusStays"] == "true"
     assert seen["traceAtStart"].strip() == ""
-    assert seen["valueText"].startswith("pass 1 of ")
+    assert re.match(r"block 1 of \d+, pass 1 of \d+: \d+ of \d+ tokens settled", seen["valueText"])
+    assert re.match(r"block 1 of \d+, pass (\d+) of \1: ", seen["afterPageDown"]), "Page Down ends the block"
     evidence = json.loads(SAMPLE.read_text(encoding="utf-8"))
-    assert seen["traceAtEnd"].split() == "".join(t["text"] for t in evidence["traces"][0]["tokens"]).split()
+    whole = "".join(token["text"] for token in evidence["traces"][0]["tokens"]) + HOSTILE
+    assert seen["traceAtEnd"].split() == whole.split()
 
 
 def test_the_files_of_the_page_are_those_of_the_extension() -> None:

@@ -51,7 +51,13 @@ def run_host(place: Place, *options: str, **more: str) -> dict[str, str]:
     given = ["--without-connection-token", "--accept-server-license-terms", "--enable-smoke-test-driver"]
     given += ["--server-data-dir", str(place.folder / "vscode"), "--telemetry-level", "off", *options]
     server = subprocess.Popen(
-        [needs(NODE), str(VSCODE / "out" / "server-main.js"), *given, "--port", str(port)],
+        [
+            needs(NODE, "vscode", "chromium"),
+            str(VSCODE / "out" / "server-main.js"),
+            *given,
+            "--port",
+            str(port),
+        ],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,  # it looks for native modules that are not built here
@@ -64,7 +70,7 @@ def run_host(place: Place, *options: str, **more: str) -> dict[str, str]:
             ["extensionTestsPath", f"{remote}{EXTENSION}/dist-test/host"],
         ]
         url = f"http://127.0.0.1:{port}/?folder={place.workspace}&payload={json.dumps(payload)}"
-        command = [needs(NODE), str(HERE / "vscode_host.mjs"), url, str(target), "480"]
+        command = [needs(NODE, "vscode", "chromium"), str(HERE / "vscode_host.mjs"), url, str(target), "480"]
         done = subprocess.run(command, env=environment, timeout=540, capture_output=True, text=True)
         said = target if target.exists() else target.with_name(f"{target.name}.part")
         assert said.exists(), done.stderr

@@ -47,7 +47,7 @@ def code_server(place: Place, **settings: object) -> Iterator[tuple[str, dict[st
     config = place.folder / "code-server.yaml"
     config.write_text("", encoding="utf-8")
     environment = {**os.environ, **place.environment}
-    command = [needs(NODE), str(CODE_SERVER), "--config", str(config), "--auth", "none"]
+    command = [needs(NODE, "vscode", "chromium"), str(CODE_SERVER), "--config", str(config), "--auth", "none"]
     command += ["--user-data-dir", str(user), "--extensions-dir", str(place.folder / "extensions")]
     command += ["--disable-telemetry", "--disable-update-check", "--disable-workspace-trust"]
     quiet: dict[str, Any] = {
@@ -66,7 +66,14 @@ def code_server(place: Place, **settings: object) -> Iterator[tuple[str, dict[st
 
 
 def script(name: str, place: Place, address: str, results: Path) -> list[str]:
-    return [needs(NODE), str(HERE / name), address, str(place.workspace), str(results), str(SHOTS)]
+    return [
+        needs(NODE, "vscode", "chromium"),
+        str(HERE / name),
+        address,
+        str(place.workspace),
+        str(results),
+        str(SHOTS),
+    ]
 
 
 @pytest.fixture(scope="module")

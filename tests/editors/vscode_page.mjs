@@ -4,6 +4,17 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { axe, open } from './browser.mjs';
 
+/** Wait for a condition; a function of this name tells what it waited for when it was in vain. */
+export async function until(what, name, seconds = 90) {
+  const end = Date.now() + seconds * 1000;
+  for (;;) {
+    const value = await what();
+    if (value) return value;
+    if (Date.now() > end) throw new Error(`waited ${seconds} s in vain for: ${name}`);
+    await sleep(100);
+  }
+}
+
 /** `base` is the server's address, `workspace` its folder, `pictures` where screenshots go. */
 export async function window(base, workspace, pictures) {
   const { page, close } = await open({ width: 1400, height: 860 });
@@ -15,48 +26,76 @@ export async function window(base, workspace, pictures) {
   };
   const lens = (text) => page.locator('.codelens-decoration', { hasText: text }).first();
   const picture = async (name) => {
-    await page.mouse.move(640, 700);
-    await sleep(400);
-    await page.screenshot({ path: path.join(pictures, name) });
+    await page.mouse.move(700, 852); // the status bar: over an editor its scroll bars would show
+    await until(async () => !(await page.locator('.monaco-editor .scrollbar.visible').count()), 'no scroll bars');
+    await page.screenshot({ path: path.join(pictures, name), animations: 'disabled', caret: 'hide' });
   };
   const lines = async () => (await page.locator('.editor-instance .view-line').allInnerTexts()).join('\n').replaceAll('\u00a0', ' ');
 
-  /** Click a lens until another one shows that it was heard: a click may fall between two drawings. */
-  async function clickLens(text, then) {
+  /** Do something until its effect is there: what is clicked may be drawn anew at that moment. */
+  async function insist(act, effect, name) {
     for (let tries = 0; tries < 6; tries += 1) {
-      await sleep(500);
-      await lens(text).click({ timeout: 5000 }).catch(() => {});
-      if (await lens(then).waitFor({ timeout: 8000 }).then(() => true, () => false)) return;
+      await act().catch(() => {});
+      if (await effect.waitFor({ timeout: 15_000 }).then(() => true, () => false)) return;
     }
-    throw new Error(`the lens ${text} was clicked in vain`);
+    throw new Error(`in vain: ${name}`);
   }
 
+  const clickLens = (text, then) =>
+    insist(() => lens(text).click({ timeout: 5000 }), lens(then), `a click on the lens ${text}`);
+
   async function untilLines(what, wanted = true) {
-    const end = Date.now() + 90_000;
-    while ((await lines()).includes(what) !== wanted) {
-      if (Date.now() > end) throw new Error(`${what} ${wanted ? 'never appeared' : 'stayed'}:\n${await lines()}`);
-      await sleep(100);
-    }
+    await until(async () => (await lines()).includes(what) === wanted, `${what} ${wanted ? 'in' : 'gone from'} the text`)
+      .catch(async (error) => { throw new Error(`${error.message}\n${await lines()}`); });
+  }
+
+  /** Put the cursor behind the last letter of the line that contains `text`. */
+  async function cursor(text) {
+    await page.locator('.view-line', { hasText: text }).first().click();
+    await page.keyboard.press('End');
   }
 
   async function command(title) {
     await page.keyboard.press('F1');
     await page.locator('.quick-input-widget input').waitFor();
     await page.keyboard.type(title);
-    await page.locator('.quick-input-list .monaco-list-row', { hasText: title }).first().waitFor();
+    await page.locator('.quick-input-list .monaco-list-row', { hasText: title }).first().click();
+  }
+
+  /** The quick-fix menu at the cursor, with an entry. */
+  async function menu(entry) {
+    await page.keyboard.press('Control+.');
+    const found = page.locator('.action-widget').getByText(entry).first();
+    await found.waitFor();
+    return found;
+  }
+
+  /** Open the preview of the first rewrite by the menu, as the keyboard does. */
+  async function preview(title) {
+    await menu(`Preview: Rewrite ${title}`);
+    await page.locator('.action-widget .focused', { hasText: 'Preview: Rewrite' }).waitFor();
     await page.keyboard.press('Enter');
+    await page.locator('.monaco-diff-editor').first().waitFor();
+  }
+
+  async function applyPreview() {
+    await page.locator('.editor-actions [aria-label^="Apply this rewrite"]').first().click();
+    await page.locator('.monaco-diff-editor').first().waitFor({ state: 'detached' });
+  }
+
+  async function save() {
+    await page.keyboard.press('Control+s');
+    await page.locator('.tab.active.dirty').waitFor({ state: 'detached' });
   }
 
   /** The frame inside the webview that holds the evidence page. */
   async function evidenceFrame() {
-    const end = Date.now() + 90_000;
-    while (Date.now() < end) {
+    return until(async () => {
       for (const frame of page.frames()) {
         if (await frame.locator('#dice-evidence h1').count().catch(() => 0)) return frame;
       }
-      await sleep(200);
-    }
-    throw new Error('the evidence page did not appear');
+      return undefined;
+    }, 'the evidence page');
   }
 
   async function serious(frame) {
@@ -66,5 +105,7 @@ export async function window(base, workspace, pictures) {
       .map((one) => `${one.id}: ${one.nodes.map((node) => node.html).join(' ')}`);
   }
 
-  return { page, close, url, lens, clickLens, picture, lines, untilLines, command, evidenceFrame, serious };
+  return {
+    page, close, url, lens, clickLens, picture, lines, untilLines, cursor, command, menu, preview, applyPreview, save, insist, evidenceFrame, serious,
+  };
 }

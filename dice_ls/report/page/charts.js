@@ -1,7 +1,7 @@
 // Two charts as inline SVG: times with intervals, and rates under the roof that memory sets.
 'use strict';
 (() => {
-  const { s, digits, ms, ratio, percent, rate, verdictWords } = Dice;
+  const { s, digits, ms, ratio, percent, rate, verdictWords, distinct } = Dice;
   const WIDTH = 720, LEFT = 130, RIGHT = 190, ROW = 30, TOP = 8;
 
   /** Round numbers from 0 to at least `most`, at most six. */
@@ -39,7 +39,7 @@
 
   /** Candidates that were timed, or none. */
   function timed(evidence) {
-    return evidence.candidates.filter((one) => one.verdict?.candidate_ms && one.verdict?.reference_ms);
+    return distinct(evidence.candidates).filter((one) => one.verdict?.candidate_ms && one.verdict?.reference_ms);
   }
 
   /** Times of the original and of each candidate; the whisker is the 95 % interval of the ratio, as a time. */

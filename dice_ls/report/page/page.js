@@ -1,7 +1,7 @@
 // The evidence of one hole as a page: used by the editor's panel and by `dice report`.
 'use strict';
 (() => {
-  const { h, digits, ms, ratio, percent, rate, verdictWords, why } = Dice;
+  const { h, digits, ms, ratio, percent, rate, verdictWords, why, distinct } = Dice;
 
   /** Host: what the page may ask for. Without one (a report) it copies by itself and applies nothing. */
   const NOBODY = { copy: null, apply: null, trace: null };
@@ -11,6 +11,7 @@
       this.root = root;
       this.host = { ...NOBODY, ...host };
       this.traces = new Map();
+      this.players = new Map();
       this.open = new Set();
       this.chosen = null;
       this.evidence = null;
@@ -18,9 +19,11 @@
 
     show(evidence) {
       const same = this.evidence?.hole === evidence.hole;
+      if (same && JSON.stringify(this.evidence) === JSON.stringify(evidence)) return; // nothing moves under the pointer
       if (!same) {
         this.open.clear();
         this.traces.clear();
+        this.players.clear();
         this.chosen = null;
       }
       this.evidence = evidence;
@@ -29,7 +32,7 @@
     }
 
     addTrace(trace) {
-      this.traces.set(trace.candidate, trace);
+      if (!this.traces.has(trace.candidate)) this.traces.set(trace.candidate, trace);
       this.chosen = trace.candidate;
       this.draw();
       document.getElementById('dice-trace')?.scrollIntoView({ block: 'nearest' });
@@ -48,16 +51,31 @@
       const facts = [
         ['Device', one.device],
         ['Model', one.checkpoint],
-        ['Checked', one.when && one.when.replace('T', ' ').replace(/\.\d+/, '')],
+        ['Checked', one.when && one.when.replace('T', ' ').replace(/:\d\d(\.\d+)?\+00:00$/, ' UTC')],
         ['File', one.file],
       ].filter(([, value]) => value);
       return [
         h('h1', null, 'Evidence for ', h('code', null, one.name)),
         h('p', { class: 'summary', role: 'status' }, plain(one.summary)),
         one.stale && h('p', { class: 'stale' }, 'The code was edited since this check: what follows is about its earlier text and cannot be applied.'),
+        this.best(),
         h('dl', { class: 'facts' }, facts.map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value)))),
         h('div', { class: 'bar' }, this.copyButton()),
       ];
+    }
+
+    /** The best rewrite at a glance. */
+    best() {
+      const one = this.evidence.candidates.find((candidate) => candidate.offerable);
+      if (!one) return null;
+      const v = one.verdict;
+      const measured = v.speedup && v.candidate_ms;
+      const inputs = `the same results on ${v.trials} inputs`;
+      return h('div', { class: 'best' },
+        h('p', { class: 'figure' }, measured ? ratio(v.speedup) : 'Correct'),
+        h('p', null, measured
+          ? [h('strong', null, `${ms(v.reference_ms)} \u2192 ${ms(v.candidate_ms)}`), h('br'), `95 % interval ${v.speedup_low?.toFixed(2)} to ${v.speedup_high?.toFixed(2)}, ${inputs}`]
+          : [h('strong', null, 'not timed'), h('br'), `checked on the CPU backend: ${inputs}; no speed is claimed`]));
     }
 
     copyButton() {
@@ -73,7 +91,7 @@
       const all = this.evidence.candidates;
       if (all.length === 0) return h('p', { class: 'quiet' }, 'No candidate was decoded yet.');
       const measured = all.some((one) => one.verdict?.candidate_ms);
-      const heads = [...(measured ? [['Original', 'number'], ['Candidate', 'number'], ['Speedup', 'number'], ['95 % interval', 'number']] : []), ['Largest error', 'number'], ['Why']];
+      const heads = [...(measured ? [['Time', 'number'], ['Speedup', 'number'], ['95 % interval', 'number']] : []), ['Relative error', 'number'], ['Why']];
       const columns = heads.length + 3;
       return [
         h('h2', { id: 'dice-candidates' }, 'Candidates'),
@@ -81,11 +99,11 @@
           h('table', null,
             h('caption', null, 'Those that are offered first; only they can be applied.'),
             h('thead', null, h('tr', null,
-              h('th', { scope: 'col', class: 'number' }, '#'),
+              h('th', { scope: 'col' }, '#'),
               h('th', { scope: 'col' }, 'Verdict'),
               h('th', { scope: 'col' }, h('span', { class: 'hidden' }, 'Actions')),
               heads.map(([name, kind]) => h('th', { scope: 'col', class: kind }, name)))),
-            h('tbody', null, all.map((one) => this.rows(one, measured, columns))))),
+            h('tbody', null, distinct(all).map((one) => this.rows(one, measured, columns))))),
       ];
     }
 
@@ -111,11 +129,11 @@
       const number = (text) => h('td', { class: 'number' }, text);
       return [
         h('tr', null,
-          h('th', { scope: 'row', class: 'number' }, String(one.index)),
-          h('td', { class: colour }, words),
+          h('th', { scope: 'row', class: 'numbers' }, one.same.join(', ')),
+          h('td', null, h('span', { class: `verdict ${colour}` }, words)),
           h('td', { class: 'actions' }, h('div', { class: 'bar' }, apply, toggle, trace)),
-          measured && [number(ms(verdict?.reference_ms)), number(ms(verdict?.candidate_ms)), number(ratio(verdict?.speedup)), number(interval)],
-          number(verdict?.max_rel_err !== null && verdict?.max_rel_err !== undefined ? `${digits(verdict.max_rel_err)} relative` : ''),
+          measured && [number(ms(verdict?.candidate_ms)), number(ratio(verdict?.speedup)), number(interval)],
+          number(digits(verdict?.max_rel_err)),
           h('td', { class: 'why' }, why(verdict))),
         h('tr', { class: 'detail', id, hidden: !opened }, h('td', { colspan: String(columns) }, opened && this.detail(one))),
       ];
@@ -179,8 +197,14 @@
       return [
         h('h2', { id: 'dice-trace' }, 'Denoising trace'),
         h('div', { class: 'bar' }, h('label', { for: 'dice-trace-of' }, 'How this one came out of noise:'), select),
-        Dice.tracePlayer(this.traces.get(shown)),
+        this.player(shown),
       ];
+    }
+
+    /** Kept while the page is drawn anew: it goes on playing, and its slider stays where it is. */
+    player(candidate) {
+      if (!this.players.has(candidate)) this.players.set(candidate, Dice.tracePlayer(this.traces.get(candidate)));
+      return this.players.get(candidate);
     }
   }
 

@@ -61,5 +61,16 @@ globalThis.Dice = (() => {
     return rule + (reason || (verdict.trials ? `${verdict.trials} inputs compared` : ''));
   }
 
-  return { h, s, digits, ms, ratio, percent, rate, verdictWords, why };
+  /** Candidates in their order, those with the same code and verdict as one: `same` has the numbers of all of them. */
+  function distinct(candidates) {
+    const found = new Map();
+    for (const one of candidates) {
+      const key = `${one.verdict?.verdict} ${one.core.replace(/\s+/g, ' ').trim()}`;
+      if (found.has(key)) found.get(key).same.push(one.index);
+      else found.set(key, { ...one, same: [one.index] });
+    }
+    return [...found.values()];
+  }
+
+  return { h, s, digits, ms, ratio, percent, rate, verdictWords, why, distinct };
 })();

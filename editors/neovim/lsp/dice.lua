@@ -35,6 +35,9 @@ return {
     require('dice.attach').attach(client, buffer)
   end,
   on_exit = function(code, signal, client_id)
-    require('dice.status').exited(client_id, code, signal)
+    require('dice.status').forget(client_id)
+    vim.schedule(function()
+      require('dice.restart').exited(code, signal)
+    end)
   end,
 }

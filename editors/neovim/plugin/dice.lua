@@ -5,6 +5,7 @@ end
 vim.g.loaded_dice = 1
 
 vim.api.nvim_set_hl(0, 'DiceGhost', { default = true, link = 'Comment' })
+vim.api.nvim_set_hl(0, 'DiceLens', { default = true, link = 'Comment' })
 
 vim.api.nvim_create_user_command('Dice', function(arguments)
   require('dice.commands').run(arguments.args)

@@ -14,6 +14,11 @@ function M.attach(client, buffer)
     end)
     require('dice.lens').refresh(buffer)
   end
+  vim.api.nvim_create_autocmd('LspDetach', { group = group, buffer = buffer, callback = function(detached)
+    if detached.data.client_id == client.id then
+      require('dice.lens').clear(buffer)
+    end
+  end })
   if client:supports_method('textDocument/inlineCompletion') then
     local ghost = require('dice.ghost')
     on({ 'TextChangedI', 'CursorMovedI' }, ghost.moved)

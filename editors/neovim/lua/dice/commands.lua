@@ -6,7 +6,7 @@ local HERE = {
     require('dice.preview').open()
   end,
   restart = function()
-    M.restart()
+    require('dice.restart').now()
   end,
 }
 
@@ -86,21 +86,6 @@ function M.run(name)
     return vim.notify('DICE: no command ' .. name .. '; known: ' .. table.concat(M.complete(''), ', '), vim.log.levels.ERROR)
   end
   M.execute('dice.' .. name, SHOW['dice.' .. name])
-end
-
---- Stops the server, politely first, and starts it again for every buffer it was attached to.
-function M.restart()
-  local client = require('dice').client()
-  if client then
-    client:stop()
-  end
-  vim.defer_fn(function()
-    if client and not client:is_stopped() then
-      client:stop(true)
-    end
-    vim.lsp.enable('dice', false)
-    vim.lsp.enable('dice')
-  end, 500)
 end
 
 return M

@@ -50,14 +50,25 @@ local function with_edits(client, actions, done)
   one_less()
 end
 
-local function show(client, buffer, offers, index)
+local function apply(client, buffer, action, version)
+  if not vim.api.nvim_buf_is_loaded(buffer) or vim.api.nvim_buf_get_changedtick(buffer) ~= version then
+    return vim.notify('DICE: the buffer was edited since this preview; nothing was applied', vim.log.levels.WARN)
+  end
+  vim.lsp.util.apply_workspace_edit(action.edit, client.offset_encoding)
+  if action.command then
+    client:exec_cmd(action.command, { bufnr = buffer })
+  end
+end
+
+--- `version` is the buffer's changedtick that `offers` are about.
+local function show(client, buffer, version, offers, index)
   local action = offers[index]
   local before = vim.api.nvim_buf_get_lines(buffer, 0, -1, false)
   local lines = diff(before, lines_after(buffer, action.edit, client.offset_encoding))
   table.insert(lines, 1, '# ' .. evidence_of(action.edit))
   local function to(step)
     return function()
-      show(client, buffer, offers, (index - 1 + step) % #offers + 1)
+      show(client, buffer, version, offers, (index - 1 + step) % #offers + 1)
     end
   end
   require('dice.float').open({
@@ -67,10 +78,7 @@ local function show(client, buffer, offers, index)
     footer = '<CR> apply, n next, p previous, q leave',
     keys = {
       ['<CR>'] = function()
-        vim.lsp.util.apply_workspace_edit(action.edit, client.offset_encoding)
-        if action.command then
-          client:exec_cmd(action.command, { bufnr = buffer })
-        end
+        apply(client, buffer, action, version)
       end,
       n = to(1),
       p = to(-1),
@@ -86,6 +94,7 @@ function M.open()
     return vim.notify('DICE: no server for this buffer', vim.log.levels.WARN)
   end
   local params = vim.lsp.util.make_range_params(0, client.offset_encoding)
+  local version = vim.api.nvim_buf_get_changedtick(buffer)
   params.context = { diagnostics = {}, only = { 'refactor.rewrite' }, triggerKind = 1 }
   client:request('textDocument/codeAction', params, function(failed, actions)
     if failed then
@@ -99,7 +108,7 @@ function M.open()
       if #offers == 0 then
         return vim.notify('DICE: no verified rewrite here; :Dice findFaster searches for one')
       end
-      show(client, buffer, offers, 1)
+      show(client, buffer, version, offers, 1)
     end)
   end, buffer)
 end

@@ -12,14 +12,9 @@ function M.set(client_id, status)
 end
 
 ---@param client_id integer
-function M.exited(client_id, code, _signal)
+function M.forget(client_id)
   known[client_id] = nil
-  vim.schedule(function()
-    if code ~= 0 and vim.v.exiting == vim.NIL then
-      vim.notify('dice-ls ended with exit status ' .. code .. '; :Dice restart starts it again', vim.log.levels.WARN)
-    end
-    M.changed()
-  end)
+  M.changed()
 end
 
 function M.changed()
