@@ -57,6 +57,7 @@ def judge(session: VerifySession, request: wire.VerifyRequest) -> Verdict:
             request.reference_class,
             request.candidate_class,
             measure=request.measure,
+            tolerance=request.plan.tolerance if request.plan is not None else None,
         )
     except Exception as error:
         return Verdict("infra_error", reason=f"the verifier failed: {type(error).__name__}: {error}")

@@ -183,7 +183,7 @@ void f(float* p, long n, double eps, bool on, unsigned seed) { k<<<(n + 63) / 64
     [
         ("", "no launch of k in this file; add a // @dice line"),
         ("int main() { k<<<1, 1>>>(0, 0, 0); }", "only from main"),
-        ("torch::Tensor f(torch::Tensor x) { k<<<1, 1>>>(0, 0, 0); return x; }", "takes torch tensors"),
+        ("void f(std::vector<torch::Tensor> x) { k<<<1, 1>>>(0, 0, 0); }", "takes lists of torch tensors"),
         ("void f(float* p, float s) { k<<<1, 1>>>(0, p, 1); }", "no integer parameter of f tells"),
         ("void f(const int* idx, float* p, int n) { k<<<1, 1>>>(idx, p, n); }", "pointer 'idx' needs a fill rule"),
         ("void f(Foo* q, float* p, int n) { k<<<1, 1>>>(0, p, n); }", "pointer 'q' of f has element type Foo"),

@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from dice_engine.source.annotation_inputs import symbols_of
 from dice_engine.source.annotation_text import (
     AnnotationError,
     AnnotationErrors,
@@ -81,6 +82,8 @@ class Annotation:
                 tolerance=self.tolerance,
                 origin=self._origin("fixture", "tol"),
             )
+        if self.inputs is not None and base is not None and base.wrapper is not None:
+            self.arguments([param.name for param in base.params])
         plan = self._own_launch(params, kernel, base) if self.grid else self._refined(base)
         if not plan.runnable:
             return plan
@@ -112,22 +115,7 @@ class Annotation:
             self.text.error(
                 self.place("init"), "init(...) takes the constructor's arguments by position, without names"
             )
-        place = self.place("inputs")
-        order = {name: index for index, name in enumerate(forward)}
-        placed: list[tuple[int, str]] = []
-        for index, (name, source) in enumerate(self.inputs):
-            if name is not None and name not in order:
-                known = ", ".join(forward) or "none"
-                message = f"forward has no parameter `{name}`.{suggestion(name, forward)} Known: {known}."
-                self.text.error(place, message)
-            placed.append((order.get(name, index) if name is not None else index, source))
-        if sorted(at for at, _ in placed) != list(range(len(placed))) and not self.text.errors:
-            self.text.error(
-                place, f"inputs must give forward's parameters in full, from the first: {', '.join(forward)}"
-            )
-        if self.text.errors:
-            raise AnnotationErrors(self.text.errors)
-        inputs = ", ".join(source for _, source in sorted(placed))
+        inputs = ", ".join(self._placed(forward, "forward"))
         init = ", ".join(source for _, source in self.init or ())
         text = (
             f"\n\ndef get_inputs():\n    return [{inputs}]\n\n\ndef get_init_inputs():\n    return [{init}]\n"
@@ -138,6 +126,41 @@ class Annotation:
             tolerance=self.tolerance,
             origin=self._origin("inputs", "init", "tol"),
         )
+
+    def arguments(self, params: Sequence[str]) -> tuple[str, ...] | None:
+        """For a host function of torch tensors: an expression for each argument; None without ``inputs(...)``.
+
+        Raises:
+            AnnotationErrors: if an input names no parameter, or a size that sizes(...) does not give.
+        """
+        if self.inputs is None:
+            return None
+        self.text.errors.clear()
+        found = self._placed(params, self.host or "the function")
+        known = set(self.sizes[0]) if self.sizes else set()
+        for name in sorted({name for source in found for name in symbols_of(source)} - known):
+            self.text.error(self.place("inputs"), f"`{name}` has no value: give it in sizes({name}=...)")
+        if self.text.errors:
+            raise AnnotationErrors(self.text.errors)
+        return tuple(found)
+
+    def _placed(self, params: Sequence[str], whose: str) -> list[str]:
+        """The expressions of ``inputs`` in the order of the parameters."""
+        place = self.place("inputs")
+        order = {name: index for index, name in enumerate(params)}
+        placed: list[tuple[int, str]] = []
+        for index, (name, source) in enumerate(self.inputs or ()):
+            if name is not None and name not in order:
+                known = ", ".join(params) or "none"
+                message = f"{whose} has no parameter `{name}`.{suggestion(name, params)} Known: {known}."
+                self.text.error(place, message)
+            placed.append((order.get(name, index) if name is not None else index, source))
+        if sorted(at for at, _ in placed) != list(range(len(placed))) and not self.text.errors:
+            names = ", ".join(params)
+            self.text.error(place, f"inputs must give {whose}'s parameters in full, from the first: {names}")
+        if self.text.errors:
+            raise AnnotationErrors(self.text.errors)
+        return [source for _, source in sorted(placed)]
 
     def _own_launch(self, params: Sequence[Param], kernel: str, base: Plan | None) -> Plan:
         assert self.grid is not None
@@ -172,6 +195,8 @@ class Annotation:
         )
 
     def _refined(self, base: Plan | None) -> Plan:
+        if base is not None and not base.runnable and base.wrapper is not None:
+            return base
         if base is None or not base.runnable:
             why = f": {base.reason}" if base is not None and base.reason else ""
             return Plan.none(f"the annotation gives no grid=, and the file alone gives no plan{why}")
@@ -182,7 +207,7 @@ class Annotation:
         own = {buffer.name: buffer for buffer in self.buffers}
         buffers = tuple(own.get(buffer.name, buffer) for buffer in base.buffers)
         buffers += tuple(buffer for name, buffer in own.items() if name not in {b.name for b in base.buffers})
-        origin = {**base.origin, **self._origin("host", "buffers", "sizes", "fill", "tmpl", "tol")}
+        origin = {**base.origin, **self._origin("host", "inputs", "buffers", "sizes", "fill", "tmpl", "tol")}
         return replace(
             base,
             source="annotation",

@@ -81,7 +81,8 @@ def _read_item(annotation: Annotation, item: Item) -> None:
         if not re.fullmatch(r"[^:]+\.py:[A-Za-z_]\w*", value.text):
             text.error(value, f"`fixture=` wants `path.py:function`, found `{value.text}`")
     elif key == "inputs":
-        annotation.inputs = input_makers(text, item, tensors=True)
+        symbols = text.keys != MODULE_KEYS
+        annotation.inputs = input_makers(text, item, tensors=True, symbols=symbols)
     else:
         annotation.init = input_makers(text, item, tensors=False)
 

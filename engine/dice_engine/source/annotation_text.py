@@ -21,6 +21,7 @@ KERNEL_KEYS = (
     "tmpl",
     "tol",
     "host",
+    "inputs",
     "fixture",
 )
 MODULE_KEYS = ("inputs", "init", "tol", "fixture")

@@ -49,8 +49,9 @@ class Plan:
     """How to run the code around a hole.
 
     Kernel plans: either ``wrapper`` names a host function of the same file whose call launches the kernel (its
-    parameters are ``params``), or ``grid``/``block``/``shared`` are expressions over the sizes and ``params`` are
-    the kernel's own. Module plans (``inputs``, ``host``) need nothing more than the file itself.
+    parameters are ``params``, and where it takes torch tensors ``arguments`` makes them), or
+    ``grid``/``block``/``shared`` are expressions over the sizes and ``params`` are the kernel's own. Module plans
+    (``inputs``) need nothing more than the file itself.
     """
 
     source: PlanSource
@@ -70,6 +71,8 @@ class Plan:
     tolerance: Tolerance | None = None
     fixture: str | None = None
     """``path.py:function`` that makes the arguments, when an annotation names one."""
+    arguments: tuple[str, ...] = ()
+    """For a wrapper that takes torch tensors: a Python expression over the sizes for each argument of its call."""
     inputs_source: str | None = None
     """Python text that defines ``get_inputs`` and ``get_init_inputs`` for a module, made from its annotation; it
     stands after the file's own text and so overrides what the file defines."""

@@ -29,17 +29,22 @@ def annotated_plan(
     if not lines:
         return None
     declared = program.kernels[kernel]
+    told = Plan.none("")
     try:
         annotation = parse_annotation(lines)
+        told = told if annotation.grid else base(annotation)
         plan = annotation.to_plan(
             declared.params,
             kernel,
             [p.name for p in declared.template_params if p.default is None],
-            None if annotation.grid else base(annotation),
+            None if annotation.grid else told,
         )
     except AnnotationErrors as error:
-        return Plan.none(f"annotation: {error}")
-    if not plan.runnable or plan.fixture is not None:
+        # What would have been called stays known: the fault is shown where it stands.
+        return replace(
+            Plan.none(f"annotation: {error}"), kernel=kernel, wrapper=told.wrapper, params=told.params
+        )
+    if not plan.runnable or plan.fixture is not None or plan.arguments:
         return plan
     return _completed(program, plan, annotation)
 

@@ -173,16 +173,16 @@ class Recorder:
             return "temporary"
         if name in ("cuda.memset", "cuda.memcpy"):
             return None
-        if name == "cuda.device_property" and args and args[0] in _PROPERTIES:
-            return _PROPERTIES[args[0]]
+        if name == "cuda.device_property" and args and args[0] in PROPERTIES:
+            return PROPERTIES[args[0]]
         raise Unsupported(f"torch function {name}")
 
     def launch(self, call: LaunchCall) -> None:
         self.calls.append(call)
 
 
-_PROPERTIES = {"multiProcessorCount": 132, "maxThreadsPerBlock": 1024, "warpSize": 32, "major": 9, "minor": 0}
-_PROPERTIES |= {
+PROPERTIES = {"multiProcessorCount": 132, "maxThreadsPerBlock": 1024, "warpSize": 32, "major": 9, "minor": 0}
+PROPERTIES |= {
     "sharedMemPerBlock": 49152,
     "maxThreadsPerMultiProcessor": 2048,
     "sharedMemPerBlockOptin": 232448,

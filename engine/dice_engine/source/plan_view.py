@@ -41,6 +41,10 @@ def explain(plan: Plan) -> list[Part]:
         parts.append(Part("shared bytes", plan.shared, origin.get("smem", "")))
     elif "launch" in origin:
         parts.append(Part("launch", origin["launch"], origin.get("grid", "")))
+    parts += [
+        Part(param.name, maker, origin.get("arguments", origin.get("inputs", "")))
+        for param, maker in zip(plan.params, plan.arguments, strict=False)
+    ]
     parts += [Part(b.name, _buffer(b), origin.get("buffers", origin.get("roles", ""))) for b in plan.buffers]
     parts += [Part(name, _fill(fill), origin.get("fill", "")) for name, fill in plan.scalars.items()]
     if plan.templates != ({},):
@@ -51,12 +55,12 @@ def explain(plan: Plan) -> list[Part]:
                 origin.get("tmpl", origin.get("templates", "")),
             )
         )
-    if plan.sizes:
+    if any(plan.sizes):
         parts.append(Part("compared at", _bindings(checking_sizes(plan)), origin.get("sizes", "")))
         parts.append(Part("timed at", _bindings([measuring_sizes(plan)]), origin.get("measure", "")))
     if plan.fixture is not None:
         parts.append(Part("arguments made by", plan.fixture, origin.get("fixture", "")))
-    if "inputs" in origin:
+    if "inputs" in origin and not plan.arguments:
         parts.append(Part("inputs", plan.inputs_source or "get_inputs()", origin["inputs"]))
     if plan.tolerance is not None:
         parts.append(

@@ -22,6 +22,7 @@ from dice_engine.source.plan import Buffer, Fill, Param, Plan
 from dice_engine.source.plan_annotation import annotated_plan
 from dice_engine.source.plan_convention import ORIGIN as CONVENTION
 from dice_engine.source.plan_convention import convention_words
+from dice_engine.source.plan_host import host_plan, takes_tensors
 from dice_engine.source.plan_run import (
     MEASURE,
     buffer_ctype,
@@ -134,7 +135,7 @@ def _written_plan(text: str, kernel_name: str) -> Plan:
 
     def with_annotation(annotation: Annotation) -> Plan:
         known = {*annotation.fills, *(b.name for b in annotation.buffers)}
-        return _file_plan(program, kernel_name, known, annotation.host, annotation.templates)
+        return _file_plan(program, kernel_name, known, annotation)
 
     plan = annotated_plan(text, program, kernel_name, with_annotation)
     return plan if plan is not None else _file_plan(program, kernel_name)
@@ -144,24 +145,33 @@ def _file_plan(
     program: HostProgram,
     kernel: str,
     known: Collection[str] = (),
-    host: str | None = None,
-    templates: tuple[dict[str, str], ...] = (),
+    annotation: Annotation | None = None,
 ) -> Plan:
-    """What the file itself tells. ``known``: buffers that an annotation fills, ``host``: the wrapper it names."""
+    """What the file itself tells. ``known``: buffers that the annotation fills."""
     callers = program.launchers(kernel)
+    host, templates = (annotation.host, annotation.templates) if annotation is not None else (None, ())
     if host is not None:
         callers = [f for f in callers if f.name == host]
     if not callers:
         launched = f"{_NO_LAUNCH} {kernel} in {host or 'this file'}"
         return Plan.none(f"{launched}; add a // @dice line")
     raw = [f for f in callers if f.name != "main" and _is_raw(f)]
-    if not raw:
-        return Plan.none(_not_raw(kernel, callers))
     raw.sort(key=lambda f: (bool(f.template_params) and not f.instantiations, len(f.launches), f.line))
+    tensors = [f for f in callers if takes_tensors(f)]
+    if not raw and not tensors:
+        return Plan.none(_not_raw(kernel, callers))
     plans = []
     for wrapper in raw:
         key = (kernel, frozenset(known), repr(templates), program.reads(wrapper))
         plan = _PLANS.get(key) or _wrapper_plan(program, kernel, wrapper, known, templates)
+        _PLANS.keep(key, plan)
+        if plan.runnable:
+            return plan
+        plans.append(plan)
+    for function in tensors:
+        told = (annotation.inputs, annotation.fills) if annotation is not None else ()
+        key = (kernel, repr(told), program.reads(function))
+        plan = _PLANS.get(key) or host_plan(program, kernel, function, annotation)
         _PLANS.keep(key, plan)
         if plan.runnable:
             return plan
@@ -180,7 +190,7 @@ def _is_tensor(param: Param) -> bool:
 def _not_raw(kernel: str, callers: list[HostFunction]) -> str:
     for function in callers:
         if any(_is_tensor(p) for p in function.params):
-            return f"{kernel} is launched from {function.name}, which takes torch tensors; {_HINT}"
+            return f"{kernel} is launched from {function.name}, which takes lists of torch tensors; {_HINT}"
     if any(f.name == "main" for f in callers):
         return f"{kernel} is launched only from main(); {_HINT}"
     return f"{callers[0].name} launches {kernel} but takes no device pointers; {_HINT}"

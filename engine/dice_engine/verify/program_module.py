@@ -321,9 +321,8 @@ class ModuleProgram:
     def _place(self, inputs: list[Any], arena: Arena | None, options: RunOptions) -> list[Any]:
         dtype = torch.float64 if options.double else None
         if options.reuse_inputs and self._last_inputs is not None:
-            for old, new in zip(self._last_inputs, inputs, strict=True):
-                if isinstance(old, torch.Tensor):
-                    old.copy_(new)
+            pairs = list(zip(self._last_inputs, inputs, strict=True))
+            self._last_inputs = [old.copy_(new) if isinstance(old, torch.Tensor) else new for old, new in pairs]
             return self._last_inputs
         placed = []
         for index, value in enumerate(inputs):

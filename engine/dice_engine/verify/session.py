@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from typing import Any, Literal
 import platformdirs
 import torch
 
-from dice_engine.source.plan import Plan
+from dice_engine.source.plan import Plan, Tolerance
 from dice_engine.source.plans import kernel_plan
 from dice_engine.typed import TypeMismatch, structure
 from dice_engine.verify import cache as verdict_cache
@@ -27,6 +27,7 @@ from dice_engine.verify.build import host
 from dice_engine.verify.build.interface import InfraError
 from dice_engine.verify.cache import VerdictCache
 from dice_engine.verify.folder import SessionFolder
+from dice_engine.verify.host_module import CLASS, FIRST_OTHER_SEED, host_module, size_sets
 from dice_engine.verify.judge import static
 from dice_engine.verify.judge.kernel import KernelTrial, OriginalKernel
 from dice_engine.verify.judge.module import Findings, ModuleTrial
@@ -158,10 +159,11 @@ class VerifySession:
             "plan": repr(plan),
         }
         measure = measure and self.cuda
+        judge = self._judge_host if plan.arguments else self._judge_kernel
         return self._cached(
             {**identity, "measure": measure},
             started,
-            lambda: self._judge_kernel(original, candidate, kernel, plan, measure),
+            lambda: judge(original, candidate, kernel, plan, measure),
         )
 
     def verify_module(
@@ -171,8 +173,12 @@ class VerifySession:
         reference_class: str = "Model",
         candidate_class: str = "ModelNew",
         measure: bool = True,
+        tolerance: Tolerance | None = None,
     ) -> Verdict:
-        """Judge ``candidate_class`` of the Python text ``candidate`` against ``reference_class`` of ``reference``."""
+        """Judge ``candidate_class`` of the Python text ``candidate`` against ``reference_class`` of ``reference``.
+
+        ``tolerance``: the user's own, instead of the one that follows from dtypes and scale.
+        """
         started = time.monotonic()
         known = class_names(reference)
         if reference_class not in known and candidate_class in known:
@@ -184,11 +190,15 @@ class VerifySession:
             "classes": [reference_class, candidate_class],
             "baseline": self.baseline,
         }
+        if tolerance is not None:
+            identity["tolerance"] = repr(tolerance)
         measure = measure and self.cuda
         return self._cached(
             {**identity, "measure": measure},
             started,
-            lambda: self._judge_module(reference, candidate, reference_class, candidate_class, measure),
+            lambda: self._judge_module(
+                reference, candidate, reference_class, candidate_class, measure, (), tolerance
+            ),
         )
 
     def same_outputs(
@@ -249,15 +259,33 @@ class VerifySession:
         except Failed as failure:
             return self._failed(failure, findings)
 
+    def _judge_host(self, original: str, candidate: str, kernel: str, plan: Plan, measure: bool) -> Verdict:
+        """A kernel behind a function of torch tensors: the function's module is judged, at every size of the plan."""
+        finding = static.check_cpp(candidate, original) or check_body(candidate, kernel)
+        if finding is not None:
+            return refused(finding)
+        reference, rewritten = (host_module(text, plan, measure) for text in (original, candidate))
+        others = len(size_sets(plan, measure)) - 1
+        seeds = range(FIRST_OTHER_SEED, FIRST_OTHER_SEED + others)
+        return self._judge_module(reference, rewritten, CLASS, CLASS, measure, seeds, plan.tolerance)
+
     def _judge_module(
-        self, reference: str, candidate: str, reference_class: str, candidate_class: str, measure: bool
+        self,
+        reference: str,
+        candidate: str,
+        reference_class: str,
+        candidate_class: str,
+        measure: bool,
+        seeds: Sequence[int] = (),
+        tolerance: Tolerance | None = None,
     ) -> Verdict:
+        """``seeds``: of inputs to judge beside the usual ones."""
         finding = static.check_python(candidate, reference, candidate_class, reference_class)
         if finding is not None:
             return refused(finding)
         findings = Findings()
         try:
-            held = self._pool.submit(self._reference, reference, reference_class)
+            held = self._pool.submit(self._reference, reference, reference_class, tolerance)
             with self._candidate_worker(self._warm_modules) as worker:
                 trial = ModuleTrial(worker, self.timeout, self.budget, self._trusted_candidate)
                 findings = trial.found
@@ -274,7 +302,7 @@ class VerifySession:
                     against = held.result()
                 trial.construct(against, self.build_timeout)
                 trial.timeout = self._run_limit(against.longest)
-                trial.run(cpu=not self.cuda)
+                trial.run(cpu=not self.cuda, seeds=seeds)
                 kept = ", ".join(sorted(findings.kept))
                 verdict = correct(findings, f"torch still computes {kept}" if kept else "")
                 self._note_usage(verdict, worker)
@@ -287,7 +315,9 @@ class VerifySession:
         except Failed as failure:
             if failure.rule == NEEDS_HOST and self._headers is None:
                 self._headers = _make_headers(self.cuda)
-                return self._judge_module(reference, candidate, reference_class, candidate_class, measure)
+                return self._judge_module(
+                    reference, candidate, reference_class, candidate_class, measure, seeds, tolerance
+                )
             return self._failed(failure, findings)
 
     def _run_limit(self, longest: float) -> float:
@@ -300,14 +330,21 @@ class VerifySession:
         self._doubtful = failure.doubtful
         return failed(reference_failed(failure), findings)
 
-    def _reference(self, text: str, class_name: str) -> Reference:
-        key = _digest(text, class_name)
+    def _reference(self, text: str, class_name: str, tolerance: Tolerance | None = None) -> Reference:
+        key = _digest(text, class_name, repr(tolerance))
         found = self._modules.pop(key, None)
         if found is None or found.worker.dead:
             worker = self._reference_worker()
             try:
                 found = Reference(
-                    worker, text, class_name, self.timeout, self.build_timeout, self._headers, self.cuda
+                    worker,
+                    text,
+                    class_name,
+                    self.timeout,
+                    self.build_timeout,
+                    self._headers,
+                    self.cuda,
+                    tolerance,
                 )
             except BaseException:
                 worker.close()

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from dice_engine.source.plan import Tolerance
 from dice_engine.verify import compare, inputs
 from dice_engine.verify.compare import Bounds
 from dice_engine.verify.inputs import FillKind
@@ -51,11 +52,13 @@ class Reference:
         build_timeout: float,
         headers: str | None = None,
         clock: bool = False,
+        tolerance: Tolerance | None = None,
     ):
         self.worker = worker
         self.timeout = timeout
         self.build_timeout = build_timeout
         self.class_name = class_name
+        self.tolerance = tolerance
         self._cases: dict[str, Case | None] = {}
         self._timing_for: bool | None = None
         build = worker.ask(
@@ -187,7 +190,7 @@ class Reference:
             dtype = max(self._dtype, expected.dtype, key=_coarseness)
             if noise > compare.NOISE_CAP or (biased and noise > _ILL_CONDITIONED * _coarseness(dtype)):
                 return None
-            limits.append(compare.bounds(dtype, self._accumulation, biased, noise, uncertain=uncertain))
+            limits.append(compare.bounds(dtype, self._accumulation, biased, noise, self.tolerance, uncertain))
             limits[-1] = replace(limits[-1], scale=compare.scale(expected))
         return Case(name, seed, given, outputs, limits, self._strides)
 
