@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from dice_engine.verify.judge.static import check_body, check_cpp, check_python, strip_cpp
+from dice_engine.verify.judge.static import check_body, check_cpp, check_python
+from dice_engine.verify.judge.static_cpp import strip_cpp
 
 
 def python(text: str, reference: str = "") -> str | None:
@@ -35,6 +36,11 @@ def python(text: str, reference: str = "") -> str | None:
         "().__class__.__base__.__subclasses__()",
         "(lambda: 0).__globals__",
         "import ctypes",
+        "import posix",
+        "import linecache, atexit",
+        "from _posixsubprocess import fork_exec",
+        "import operator\noperator.attrgetter('__init__.__globals__')",
+        "from pathlib import Path\nPath('x').read_text()",
         "import gc",
         "import importlib",
         "from . import other",
@@ -64,6 +70,59 @@ def test_harmless_python(text: str) -> None:
     assert python(text) is None
 
 
+_MODULE = "\nclass ModelNew:\n    def forward(self, x):\n        return {}\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "forward"),
+    [
+        ("import time", "time.time()"),
+        ("from time import monotonic as m", "m()"),
+        ("import datetime as d", "d.datetime.now()"),
+        ("import os\nfast = 'X' in os.environ", "fast"),
+        ("from os import getenv\ndef a():\n    return getenv('X')\ndef b():\n    return a()", "b()"),
+        ("import random", "random.random()"),
+    ],
+)
+def test_an_answer_that_depends_on_the_world(before: str, forward: str) -> None:
+    found = check_python(before + _MODULE.format(forward), "", "ModelNew", "Model")
+    assert found is not None
+    assert found.verdict == "unsafe"
+    assert "may depend" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("before", "forward"),
+    [
+        ("import time\nstarted = time.time()\ndef bench():\n    return time.time()", "x"),
+        ("import os\nos.environ['TORCH_CUDA_ARCH_LIST'] = '9.0'\nos.environ.setdefault('A', '1')", "x"),
+        (
+            "import os\nhome = os.environ.get('CUDA_HOME', '/usr')\next = load_inline('m', [home])",
+            "ext.run(x)",
+        ),
+        ("import os\next = load_inline('m', [os.environ['CUTLASS_PATH'], os.getenv('B')])", "ext.run(x)"),
+        ("time = 3", "x * time"),
+        ("import torch", "x * self.time.random"),
+    ],
+)
+def test_clocks_and_settings_that_no_answer_depends_on(before: str, forward: str) -> None:
+    assert python(before + _MODULE.format(forward)) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch\ntorch.library.Library('aten', 'IMPL')",
+        "from torch.library import impl",
+        'TORCH_LIBRARY_IMPL(aten, CPU, m) { m.impl("relu", f); }',
+    ],
+)
+def test_code_behind_an_operators_name(text: str) -> None:
+    found = check_cpp(text) if "(aten, CPU" in text else check_python(text, "", "ModelNew", "Model")
+    assert found is not None
+    assert found.rule == "tampering"
+
+
 def test_what_the_users_file_does_already_is_the_users_business() -> None:
     text = "import subprocess\nsubprocess.run(['make'])\ndata = open('x').read()\n"
     assert python(text + "y = 1", text) is None
@@ -84,6 +143,11 @@ def test_what_the_users_file_does_already_is_the_users_business() -> None:
         '#include "../../secret.h"',
         'void f() { PyRun_SimpleString("x"); }',
         "__device__ void f() { syscall(60, 0); }",
+        "__attribute__((used, constructor(101))) static void f() {}",
+        "[[gnu::constructor]] void f() {}",
+        'void f() __attribute__((aligned(16), ifunc("g")));',
+        "#define F <x.h>\n#include F",
+        "#include \\\n  F",
     ],
 )
 def test_unsafe_cpp(text: str) -> None:
@@ -102,6 +166,8 @@ def test_unsafe_cpp(text: str) -> None:
         '#include <cuda_runtime.h>\n#include "helper.cuh"',
         'asm volatile("mov.u32 %0, %laneid;" : "=r"(lane));',
         'R"(system("x"))";',
+        "int section = 1; struct __attribute__((aligned(16))) constructor { float x[section]; };",
+        '  #include <vector>\n#  include "k.h"',
     ],
 )
 def test_harmless_cpp(text: str) -> None:
