@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,9 +18,11 @@ from typing import Any
 
 from dice_training.cuke.generate import KIND_SHARE, sample
 from dice_training.cuke.stats import print_stats
-from dice_training.cuke.traced import INVENTED, UNWRITTEN
-from dice_training.cuke.verify import is_correct, verified
-from dice_training.judging import cores
+from dice_training.cuke.traced import INVENTED
+from dice_training.cuke.verify import is_correct
+from dice_training.judging import Options, cores, open_pool
+from dice_training.pool import PoolError
+from dice_training.pool.cli import add_pool
 from dice_training.progress import Progress
 
 _CHUNK = 500
@@ -58,15 +60,28 @@ def _chunk(indices: range, make: Any) -> list[dict[str, Any]]:
     return [make(index) for index in indices]
 
 
-def _written(make: Any, indices: range, workers: int, stop: _Stop) -> Iterator[dict[str, Any]]:
+def _written(
+    make: Any, indices: range, args: argparse.Namespace, stop: _Stop
+) -> Generator[dict[str, Any], None, None]:
     """Rows in the order of their index, whatever the number of workers."""
     chunks = [indices[i : i + _CHUNK] for i in range(0, len(indices), _CHUNK)]
     with contextlib.ExitStack() as stack:
-        spread = stack.enter_context(ProcessPoolExecutor(workers)).map if workers > 1 else map
+        spread = stack.enter_context(ProcessPoolExecutor(args.workers)).map if args.workers > 1 else map
         for rows in spread(_chunk, chunks, [make] * len(chunks)):
             yield from rows
             if stop():
                 return
+
+
+def _checked(
+    make: Any, indices: range, args: argparse.Namespace, stop: _Stop
+) -> Generator[dict[str, Any], None, None]:
+    """The same with their verdicts."""
+    from dice_training.evaluate.cli import resolve_device
+
+    options = Options(resolve_device(args.verify), budget=0.0, trusted=True)
+    with open_pool(args.pool, options, args.workers) as pool:
+        yield from pool.rows(make, indices, stop)
 
 
 def _resumed(path: Path, args: argparse.Namespace) -> int:
@@ -109,10 +124,7 @@ def build(args: argparse.Namespace) -> int:
     make = partial(_row, seed=args.seed, kind=args.kind, split=split)
     if args.tasks:
         make = partial(_task_row, seed=args.seed, kind=args.kind, split=split, tasks=args.tasks)
-    if args.verify:
-        rows = verified(make, indices, args.verify, args.workers, stop)
-    else:
-        rows = _written(make, indices, args.workers, stop)
+    rows = (_checked if args.verify else _written)(make, indices, args, stop)
     duplicates = Duplicates(near=1.0)
     try:
         contamination = Contamination(args.against)
@@ -122,14 +134,19 @@ def build(args: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     mode = "a" if start != args.start else "w"
-    with part.open(mode, encoding="utf-8") as file, Progress("rows", len(indices)) as progress:
+    with (
+        contextlib.closing(rows),
+        part.open(mode, encoding="utf-8") as file,
+        Progress("rows", len(indices)) as progress,
+    ):
         tally = _Tally(progress)
         for row in rows:
-            unwritten = row["verdict"]["verdict"] == UNWRITTEN if "verdict" in row else False
-            dropped = None if unwritten or row not in contamination else "an evaluation task"
-            if unwritten or (args.verify and not is_correct(row)):
+            dropped = None
+            if "verdict" in row and not is_correct(row):  # or it could not be written at all
                 dropped = row["verdict"]["verdict"]
-            elif dropped is None and not duplicates.add(row):
+            elif row in contamination:
+                dropped = "an evaluation task"
+            elif not duplicates.add(row):
                 dropped = "a duplicate"
             if dropped is None:
                 row |= {"provenance": {"source": "teacher", "seed": args.seed}, "licence": "Apache-2.0"}
@@ -182,6 +199,7 @@ def bring(args: argparse.Namespace) -> int:
             args.sources,
             args.out,
             device=resolve_device(args.device),
+            pool=args.pool,
             workers=args.workers,
             wanted=Wanted(args.min_speedup),
             against=args.against,
@@ -260,6 +278,7 @@ def parser() -> argparse.ArgumentParser:
     make.add_argument(
         "--verify", choices=("auto", "cpu", "cuda"), help="keep only what verifies on this device"
     )
+    add_pool(make)
     make.add_argument("--max-seconds", type=float, help="stop cleanly after this time")
     make.add_argument("--resume", action="store_true", help="go on after the last row of --out")
     make.add_argument(
@@ -278,6 +297,7 @@ def parser() -> argparse.ArgumentParser:
     take.add_argument("--out", required=True, type=Path)
     take.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     take.add_argument("--workers", type=int, default=cores(), help="verifying processes (one a core)")
+    add_pool(take)
     take.add_argument(
         "--min-speedup",
         type=float,
@@ -324,6 +344,9 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         return args.run(args)
+    except PoolError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     except BrokenPipeError:  # the reader of our output has seen enough
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
         return 0

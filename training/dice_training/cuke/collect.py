@@ -16,11 +16,11 @@ from dice_training.cuke.forward_form import Contamination
 from dice_training.cuke.importing import Unusable, rows_of, sources
 from dice_training.cuke.verify import Row, measurements
 from dice_training.data import DataError
-from dice_training.judging import Case, JudgePool
+from dice_training.judging import Case, JudgePool, Options, open_pool
 from dice_training.progress import Progress
 
 if TYPE_CHECKING:
-    from dice_engine.verify.session import DeviceName
+    from dice_training.pool.work import Device
 
 Report = Callable[[str], None]
 STRUCTURE_OPS = 4
@@ -83,7 +83,8 @@ def collect(
     places: list[Path],
     out: Path,
     *,
-    device: DeviceName,
+    device: Device,
+    pool: str,
     workers: int,
     wanted: Wanted,
     against: list[Path],
@@ -112,8 +113,8 @@ def collect(
         else:
             waiting.append(row)
     if waiting:
-        with JudgePool(device, workers) as pool:
-            for row, dropped in _judged(waiting, pool, wanted):
+        with open_pool(pool, Options(device), workers) as opened:
+            for row, dropped in _judged(waiting, opened, wanted):
                 # Only now: a wrong row must not stand for a right one that is like it.
                 again = dropped is None and not duplicates.add(row)
                 ledger.note(row, "a duplicate" if again else dropped)

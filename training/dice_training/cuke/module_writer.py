@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dice_training.cuke.core_writer import CoreWriter
@@ -26,13 +27,14 @@ class Binding:
     name: str
 
 
-def load_call(binding: Binding, function: str, rng: random.Random | None) -> str:
+def load_call(binding: Binding, functions: Sequence[str], rng: random.Random | None) -> str:
     """The load_inline statement; without ``rng`` the one house layout."""
+    names = ", ".join(f'"{function}"' for function in functions)
     lines = [
         f'name="{binding.name}"',
         f"cpp_sources={binding.declaration}",
         f"cuda_sources={binding.source}",
-        f'functions=["{function}"]',
+        f"functions=[{names}]",
     ]
     if rng is None:
         return f"{binding.extension} = load_inline(\n" + "".join(f"    {line},\n" for line in lines) + ")"
@@ -114,7 +116,7 @@ def _after(
     load: str,
 ) -> str:
     """Everything between the source string and the end of ModelNew."""
-    call = load_call(binding, function, rng)
+    call = load_call(binding, [function], rng)
     if load != _LOAD:
         call = call.replace("= load_inline", "= torch.utils.cpp_extension.load_inline")
     after = [declaration_statement(binding, prototype, rng), call]
@@ -240,7 +242,7 @@ def module(spec: Spec, rng: random.Random) -> Parts:
             _LOAD,
             f'source = """{writer.source()}"""',
             declaration_statement(binding, writer.declaration(), None),
-            load_call(binding, function, None),
+            load_call(binding, [function], None),
             "\n" + _model_new(ref, binding, function, style, None),
         ]
     )

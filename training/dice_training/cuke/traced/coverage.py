@@ -61,10 +61,12 @@ def family_of(operator: str) -> str:
 
 @dataclass
 class Coverage:
-    """Counts over tasks. ``written`` by the teacher; ``chains``: by the first teacher's operators alone."""
+    """Counts over tasks. ``written`` by the teacher; ``mixed``: with some operators left in torch; ``chains``: of the
+    first teacher's operators alone."""
 
     tasks: int = 0
     written: int = 0
+    mixed: int = 0
     too_long: int = 0
     chains: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
@@ -75,6 +77,7 @@ class Coverage:
     def add(self, found: dict[str, Any]) -> None:
         self.tasks += 1
         self.written += not found["reason"]
+        self.mixed += bool(found["kept"])
         self.too_long += found["reason"] == TOO_LONG
         self.operators.update(set(found["operators"]))
         families = {family_of(op) for op in found["operators"]}
@@ -89,6 +92,7 @@ class Coverage:
         return {
             "tasks": self.tasks,
             "written": self.written,
+            "mixed": self.mixed,
             "share": self.written / max(1, self.tasks),
             "chains_share": self.chains / max(1, self.tasks),
             "families": {
@@ -103,11 +107,12 @@ class Coverage:
 def examine(task: Task) -> dict[str, Any]:
     """The operators of a task and why it cannot be written, "" where it can."""
     operators: list[str] = []
+    kept: list[str] = []
     reason = ""
     try:
         with time_limit(_SECONDS):
             row = task_sample(task, 0, 0, "module")
-            operators = row.get("ops", [])
+            operators, kept = row.get("ops", []), row.get("kept", [])
             if "verdict" in row:
                 reason = row["verdict"]["reason"]
                 operators = [
@@ -119,7 +124,7 @@ def examine(task: Task) -> dict[str, Any]:
         reason = f"takes longer than {_SECONDS} s to trace"
     except Unwritten as error:
         reason = str(error)
-    return {"id": task.id, "operators": operators, "reason": reason}
+    return {"id": task.id, "operators": operators, "kept": kept, "reason": reason}
 
 
 def coverage(tasks: Iterable[Task], workers: int) -> Iterator[dict[str, Any]]:
@@ -131,7 +136,8 @@ def coverage(tasks: Iterable[Task], workers: int) -> Iterator[dict[str, Any]]:
 def text_of(found: Coverage, most: int = 12) -> str:
     """Coverage as a table."""
     lines = [
-        f"{found.written} of {found.tasks} tasks can be written ({found.written / max(1, found.tasks):.1%}); "
+        f"{found.written} of {found.tasks} tasks can be written ({found.written / max(1, found.tasks):.1%}), "
+        f"{found.mixed} of them with operators left in torch; "
         f"{found.chains} ({found.chains / max(1, found.tasks):.1%}) have none but the operators of the first teacher",
         "",
         f"{'family':14} {'tasks':>6} {'written':>8}",

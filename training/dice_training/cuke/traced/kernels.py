@@ -36,6 +36,7 @@ from dice_training.cuke.traced.values import (
 _UNIT = "    "
 _SLOW = re.compile(r"exp|log|tanh|sin|cos|tan|pow|erf|sqrt| / ")
 """What is not computed again for every column of a product."""
+_SIZE = re.compile(r"\b(\w+)\.size\(\d+\)")
 _OPTIONS = {
     torch.bool: "torch::kBool",
     torch.int64: "torch::kInt64",
@@ -62,8 +63,13 @@ class Program:
     function: str
     inputs: list[Buffer]
     outputs: list[Value]
-    kernels: list[list[str]] = field(default_factory=list)
+    given: dict[int, Buffer] = field(default_factory=dict)
+    """Values that are among the inputs, by id."""
+    known: dict[str, int] = field(default_factory=dict)
+    """Sizes of all tensors of the task (``x.size(0)``)."""
     helpers: dict[str, list[str]] = field(default_factory=dict)
+    """Device functions that the source has already, and then also those that the kernels need."""
+    kernels: list[list[str]] = field(default_factory=list)
     sizes: dict[str, str] = field(default_factory=dict)
     """Name of an ``int`` on the host -> its expression."""
     steps: list[str | Launch] = field(default_factory=list)
@@ -71,12 +77,17 @@ class Program:
 
     def __post_init__(self) -> None:
         self.names |= {buffer.text for buffer in self.inputs} | {"out", "threads", "blocks"}
-        for value in reachable(self.outputs):
-            value.uses, value.memory = 0, None
-        for value in reachable(self.outputs):
-            for argument in value.arguments:
-                argument.uses += 1
-        self.products = sum(isinstance(v, Written) and v.tile is not None for v in reachable(self.outputs))
+        self.helpers = dict(self.helpers)
+        inside = reachable(self.outputs, lambda v: id(v) not in self.given)
+        for value in inside:
+            value.uses, value.memory = 0, self.given.get(id(value))
+        for value in inside:
+            if value.memory is None:
+                for argument in value.arguments:
+                    argument.uses += 1
+        for buffer in self.given.values():
+            buffer.uses = max((v.uses for v in inside if v.memory is buffer), default=0)
+        self.products = sum(isinstance(v, Written) and v.tile is not None for v in inside)
         """More than one make the source long: then each is one loop."""
         results = [self.memory(value, "out") for value in self.outputs]
         self.results = [buffer.text for buffer in results]
@@ -201,13 +212,34 @@ class Program:
         arguments = ", ".join(f"torch::Tensor {buffer.text}" for buffer in self.inputs)
         return f"{self.returned} {self.function}({arguments})"
 
-    def source(self) -> str:
-        """The whole CUDA source, without the quotes of the string it stands in."""
-        blocks = [["#include <torch/extension.h>", "#include <cuda_runtime.h>"]]
-        blocks += self.helpers.values()
-        blocks += self.kernels
-        blocks.append([f"{self.declaration()} {{", *(_UNIT + line for line in self._host()), "}"])
-        return "\n" + "\n\n".join("\n".join(block) for block in blocks) + "\n"
+    def host(self) -> list[str]:
+        """The host function."""
+        lines = [_UNIT + self._own_sizes(line) for line in self._host()]
+        return [f"{self.declaration()} {{", *lines, "}"]
+
+    def canonical(self) -> str:
+        """The text with its own names numbered: equal for functions that do the same."""
+        text = "\n".join(line for block in [*self.kernels, self.host()] for line in block)
+        names = {self.function: "f"} | {b.text: f"p{k}" for k, b in enumerate(self.inputs)}
+        for name, short in names.items():
+            text = re.sub(rf"\b{name}(?=\b|_)", short, text)
+        return text
+
+    def _own_sizes(self, line: str) -> str:
+        """``line`` without sizes of tensors that this function is not given."""
+        renamed = {
+            dim.text: f"{buffer.text}.size({k})"
+            for value in reachable(self.outputs, lambda v: id(v) not in self.given)
+            if (buffer := self.given.get(id(value))) is not None
+            for k, dim in enumerate(value.shape)
+        }
+
+        def own(found: re.Match[str]) -> str:
+            if found[1] in self.names:
+                return found[0]
+            return renamed.get(found[0], str(self.known.get(found[0], found[0])))
+
+        return _SIZE.sub(own, line)
 
     def _host(self) -> list[str]:
         lines: list[str] = []

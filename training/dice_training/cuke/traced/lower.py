@@ -1,4 +1,4 @@
-"""From ATen operators to values: the registry of handlers, and what all handlers share.
+"""The registry of handlers for ATen operators, and what all handlers share.
 
 A handler takes the traced operator's arguments by the names of its schema (tensors as values) and returns a value, or
 a list of them.
@@ -6,19 +6,13 @@ a list of them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch.fx import Node
-from torch.fx.node import map_arg
 
 from dice_training.cuke.traced.emit import Emitter, Index, at, literal
-from dice_training.cuke.traced.trace import Traced
 from dice_training.cuke.traced.values import (
-    Buffer,
     Constant,
     Dim,
     Moved,
@@ -229,137 +223,3 @@ def axes(dims: Any, rank: int) -> tuple[int, ...]:
 def require(condition: object, reason: str) -> None:
     if not condition:
         raise Unwritten(reason)
-
-
-# -- the walk
-
-
-class Lowered:
-    """The values of a trace: ``inputs`` in the order of the host function's arguments, and ``outputs``."""
-
-    def __init__(self, traced: Traced, argument_names: Sequence[str]) -> None:
-        self.inputs: list[Buffer] = []
-        self.paths: list[str] = []
-        """For each input, the Python expression that gives it in ``forward``."""
-        self.found: dict[Node, Any] = {}
-        self._names = set(argument_names)
-        self._taken: set[str] = set()
-        self._roles = [_parts(path)[-1] for path in {path for path, _ in traced.constants.values() if path}]
-        places = iter(zip(argument_names, traced.inputs, strict=False))
-        for node in traced.graph.nodes:
-            if node.op == "placeholder":
-                name, given = next(places)
-                self.found[node] = (
-                    given if not isinstance(given, torch.Tensor) else self._input(name, name, given)
-                )
-            elif node.op == "get_attr":
-                path, tensor = traced.constants[node.target]
-                self.found[node] = self._constant(path, tensor)
-            elif node.op == "call_function":
-                self.found[node] = self._call(node)
-            elif node.op == "output":
-                self.output = map_arg(node.args[0], lambda n: self.found[n])
-
-    def used(self, buffers: set[int]) -> None:
-        """Leave out inputs that no kernel reads."""
-        kept = [(b, p) for b, p in zip(self.inputs, self.paths, strict=True) if id(b) in buffers]
-        self.inputs, self.paths = [b for b, _ in kept], [p for _, p in kept]
-
-    def _input(self, name: str, path: str, tensor: torch.Tensor) -> Buffer:
-        require(tensor.layout == torch.strided, "a sparse input")
-        text = _cpp_name(name, self._taken)
-        self._taken.add(text)
-        shape = tuple(
-            Dim(size, f"{text}.size({k})") if size != 1 else constant(1)
-            for k, size in enumerate(tensor.shape)
-        )
-        holds = tensor.dtype.is_floating_point and bool(torch.isnan(tensor).any())
-        buffer = Buffer(shape=shape, dtype=tensor.dtype, text=text, name=text, nan=holds)
-        self.inputs.append(buffer)
-        self.paths.append(path if tensor.is_contiguous() else f"{path}.contiguous()")
-        return buffer
-
-    def _constant(self, path: str, tensor: torch.Tensor) -> Value:
-        if not path:
-            require(tensor.numel() == 1, "a tensor of literals made in forward")
-            return number(tensor.item(), tensor.dtype, tuple(constant(1) for _ in tensor.shape))
-        for buffer, known in zip(self.inputs, self.paths, strict=True):
-            if known in (path, f"{path}.contiguous()"):
-                return buffer
-        return self._input(self._weight_name(path), path, tensor)
-
-    def _weight_name(self, path: str) -> str:
-        """The weight's role where no other has it, with its owner's name before it otherwise."""
-        parts = _parts(path)
-        role = parts[-1] if not parts[-1].isdigit() else f"p{parts[-1]}"
-        if role in self._names or self._roles.count(parts[-1]) > 1:
-            return "_".join(parts)
-        return role
-
-    def _call(self, node: Node) -> Any:
-        name = base_name(node.target)
-        if name == "getitem":
-            return self.found[node.args[0]][node.args[1]]  # type: ignore[index]
-        handler = HANDLERS.get(name)
-        if handler is None:
-            raise Unwritten(f"operator {name}")
-        arguments = self._arguments(node)
-        result = handler(arguments)
-        self._check(node, result, name)
-        return result
-
-    def _arguments(self, node: Node) -> Arguments:
-        schema = node.target._schema  # type: ignore[union-attr]
-        given = {a.name: a.default_value if a.has_default_value() else None for a in schema.arguments}
-        given |= dict(zip((a.name for a in schema.arguments), node.args, strict=False))
-        given |= node.kwargs
-        given = dict(map_arg(given, lambda n: self.found[n]))
-        val = node.meta.get("val")
-        first = val[0] if isinstance(val, list | tuple) and val else val
-        if isinstance(first, torch.Tensor):
-            given["out_dtype"], given["out_shape"] = first.dtype, tuple(first.shape)
-        overload = getattr(node.target, "_overloadname", "")
-        return SimpleNamespace(
-            **{("self_" if k == "self" else k): v for k, v in given.items()},
-            overload=overload,
-            operator=base_name(node.target),
-        )
-
-    def _check(self, node: Node, result: Any, name: str) -> None:
-        """Shape and type as traced, and the operator's name on the value."""
-        traced = node.meta.get("val")
-        many = isinstance(traced, list | tuple)
-        pairs = zip(traced if many else [traced], result if many else [result], strict=False)
-        for tensor, value in pairs:
-            if not isinstance(value, Value) or not isinstance(tensor, torch.Tensor):
-                continue
-            require(
-                values(value.shape) == tuple(tensor.shape) and value.dtype == tensor.dtype,
-                f"{name}: shape or type",
-            )
-            if not isinstance(value, Buffer):
-                value.name = name
-
-
-_CPP_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        """
-        float double int bool char long short unsigned signed void auto const static template class struct union
-        new delete this operator default case switch register idx row lane base c n rows cols inner out threads
-        blocks v k o m d h w kd kh kw total peak low product best where acc rank
-        """,
-    )
-)
-
-
-def _parts(path: str) -> list[str]:
-    """The names on the way: ``self.layers[0].weight`` -> ``layers``, ``0``, ``weight``."""
-    name = path.removeprefix("self").replace('"', "").replace("]", "").replace("[", ".")
-    return [part for part in name.split(".") if part]
-
-
-def _cpp_name(name: str, taken: set[str]) -> str:
-    if name in _CPP_WORDS or name in taken:
-        name += "_"
-    return name

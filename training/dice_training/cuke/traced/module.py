@@ -22,10 +22,10 @@ from dice_training.cuke.traced import (
     shuffles,
     windows,
 )
-from dice_training.cuke.traced.kernels import Program
-from dice_training.cuke.traced.lower import Lowered
+from dice_training.cuke.traced.stages import Extension, Stages
 from dice_training.cuke.traced.trace import Traced, trace
-from dice_training.cuke.traced.values import Buffer, Constant, Unwritten, Value, reachable
+from dice_training.cuke.traced.values import Buffer, Constant, Kept, Unwritten, Value
+from dice_training.cuke.traced.walk import Lowered
 
 HANDLED_BY = (
     *(movement, padding, joins, gathers, shuffles),
@@ -38,14 +38,14 @@ FUNCTION = "fused_forward"
 
 @dataclass(frozen=True)
 class Answer:
-    """A task's class rewritten. ``program`` knows the CUDA source; ``class_text`` is ``ModelNew`` alone."""
+    """A task's class rewritten. ``class_text`` is ``ModelNew`` alone."""
 
-    program: Program
-    calls: str
-    """The arguments that ``forward`` gives to the extension."""
+    extension: Extension
     class_text: str
     operators: tuple[str, ...]
     """ATen operators of the trace, in order."""
+    kept: tuple[str, ...]
+    """Those that stay in torch, each once."""
 
 
 def write(text: str, class_name: str, function: str = FUNCTION, extension: str = "ext") -> Answer:
@@ -64,29 +64,26 @@ def write(text: str, class_name: str, function: str = FUNCTION, extension: str =
     try:
         lowered = Lowered(traced, names)
         outputs, structure = _outputs(lowered.output, traced)
-        lowered.used({id(value) for value in reachable(outputs) if isinstance(value, Buffer)})
-        if not lowered.inputs:
-            raise Unwritten("a result that depends on no tensor")
-        program = Program(function, lowered.inputs, outputs)
+        stages = Stages(lowered, outputs, function, extension)
     except (TypeError, ValueError, LookupError, AttributeError, AssertionError) as error:
         # Operators take their arguments in more ways than the handlers know.
         raise Unwritten(f"an unusual argument: {type(error).__name__}: {str(error)[:80]}") from error
-    calls = ", ".join(lowered.paths)
-    kept = any("self." in path or "self[" in path for path in lowered.paths)
-    result = structure.format(f"{extension}.{function}({calls})")
-    class_text = _class_text(text, owner, forward, kept, result)
+    result = structure.format(stages.results[0]) if stages.whole else _gathered(stages.results, structure)
+    class_text = _class_text(text, owner, forward, [*stages.lines, f"return {result}"])
     operators = tuple(
         n.target._schema.name.split("::")[-1]
         for n in traced.graph.nodes
         if n.op == "call_function" and hasattr(n.target, "_schema")
     )
-    return Answer(program, calls, class_text, operators)
+    return Answer(stages.extension, class_text, operators, stages.kept)
 
 
 def _outputs(output: object, traced: Traced) -> tuple[list[Value], str]:
     """The values to compute and the expression of ``forward``'s result around the call ``{}``."""
     real = traced.output
     if isinstance(output, Value) and isinstance(real, torch.Tensor):
+        if isinstance(output, Buffer) and not isinstance(output, Kept):
+            raise Unwritten("an output that is an input")
         return [_computed(output, real)], "{}"
     if isinstance(output, list | tuple) and isinstance(real, list | tuple) and output:
         if not all(isinstance(o, Value) for o in output):
@@ -101,9 +98,15 @@ def _outputs(output: object, traced: Traced) -> tuple[list[Value], str]:
     raise Unwritten("a result that holds more than tensors")
 
 
+def _gathered(results: list[str], structure: str) -> str:
+    """The result of ``forward`` from one expression for each tensor of it."""
+    joined = ", ".join(results)
+    if structure == "{}" and len(results) > 1:
+        return f"[{joined}]"
+    return structure.format(joined) if not structure.startswith("tuple(") else joined
+
+
 def _computed(value: Value, real: torch.Tensor) -> Value:
-    if isinstance(value, Buffer):
-        raise Unwritten("an output that is an input")
     if isinstance(value, Constant):
         raise Unwritten("an output that is constant")
     if not isinstance(real, torch.Tensor) or real.layout != torch.strided:
@@ -111,8 +114,9 @@ def _computed(value: Value, real: torch.Tensor) -> Value:
     return value
 
 
-def _class_text(text: str, owner: ast.ClassDef, forward: ast.FunctionDef, kept: bool, result: str) -> str:
-    """``class ModelNew`` with the constructor as it stands and a forward of one line."""
+def _class_text(text: str, owner: ast.ClassDef, forward: ast.FunctionDef, lines: list[str]) -> str:
+    """``class ModelNew`` with the constructor as it stands and ``lines`` as its forward."""
+    kept = any("self." in line or "self[" in line for line in lines)
     bases = ", ".join(ast.unparse(base) for base in owner.bases)
     if owner.keywords or bases.split(".")[-1] != "Module":
         raise Unwritten("a class of another base")
@@ -137,7 +141,8 @@ def _class_text(text: str, owner: ast.ClassDef, forward: ast.FunctionDef, kept: 
             parts.append(textwrap.indent(_segment(text, node), "    "))
     arguments = ast.unparse(forward.args)
     arrow = f" -> {ast.unparse(forward.returns)}" if forward.returns else ""
-    parts.append(f"    def forward({arguments}){arrow}:\n        return {result}")
+    body = "\n".join(f"        {line}" for line in lines)
+    parts.append(f"    def forward({arguments}){arrow}:\n{body}")
     return "\n".join(parts)
 
 
@@ -153,14 +158,15 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 def module_core(answer: Answer) -> str:
     """What is inserted behind the class: the house layout of ``module_writer``."""
-    function, declaration = answer.program.function, answer.program.declaration()
+    extension = answer.extension
+    name, functions = extension.names[-1], ", ".join(f'"{name}"' for name in extension.names)
     return "\n\n\n" + "\n\n".join(
         [
             "from torch.utils.cpp_extension import load_inline",
-            f'source = """{answer.program.source()}"""',
-            f'cpp_source = "{declaration};"',
-            f'ext = load_inline(\n    name="{function}_ext",\n    cpp_sources=cpp_source,\n    cuda_sources=source,\n'
-            f'    functions=["{function}"],\n)',
+            f'source = """{extension.source()}"""',
+            f'cpp_source = "{extension.declaration};"',
+            f'ext = load_inline(\n    name="{name}_ext",\n    cpp_sources=cpp_source,\n    cuda_sources=source,\n'
+            f"    functions=[{functions}],\n)",
             "\n" + answer.class_text,
         ]
     )

@@ -119,10 +119,11 @@ class RowWriter:
         result = inner.value(chain, index)
         arguments = ", ".join(f"{ctype(v.dtype)} {name}" for v, name in zip(leaves, names, strict=True))
         head = f"__device__ __forceinline__ {ctype(chain.dtype)} prepare({arguments}) {{"
-        if "prepare" in self.kernel.program.helpers:
-            return
         lines = [*(f"    {line}" for line in inner.block.lines), f"    return {result};"]
-        self.kernel.late_helpers["prepare"] = [head, *lines, "}"]
+        text = [head, *lines, "}"]
+        if self.kernel.program.helpers.get("prepare", text) != text:
+            return
+        self.kernel.late_helpers["prepare"] = text
         e.prepared[id(chain)] = leaves
 
     def _reductions(self, value: Value, domain: object) -> list[Reduced]:

@@ -18,7 +18,7 @@ from dice_training.cuke.module_writer import (
 from dice_training.cuke.spec import is_test
 from dice_training.cuke.style import function_name
 from dice_training.cuke.traced import UNWRITTEN
-from dice_training.cuke.traced.module import module_core, write
+from dice_training.cuke.traced.module import Answer, module_core, write
 from dice_training.cuke.traced.values import Unwritten
 from dice_training.tasks import task_row
 
@@ -76,15 +76,14 @@ def _written(task: Task, kind: Kind, rng: random.Random) -> Row:
     else:
         names = {node.id for node in ast.walk(ast.parse(task.text)) if isinstance(node, ast.Name)}
         answer = write(task.text, name)
-        taken = names | {buffer.text for buffer in answer.program.inputs} | {name, "ModelNew"}
+        inputs = {buffer.text for program in answer.extension.functions for buffer in program.inputs}
+        taken = names | inputs | {name, "ModelNew"}
         words = [_word(op) for op in answer.operators] or ["op"]
         function = function_name(rng, words, taken)
         binding = pick_binding(rng, function, taken)
         answer = write(task.text, name, function, binding.extension)
-        core = f'{binding.source} = """{answer.program.source()}"""'
-        prefix, suffix = _file_around(
-            task.text, name, answer.class_text, binding, answer.program.declaration(), function, rng
-        )
+        core = f'{binding.source} = """{answer.extension.source()}"""'
+        prefix, suffix = _file_around(task.text, name, answer, binding, rng)
     family = "+".join(sorted(set(answer.operators)))
     row: Row = {
         "family": family,
@@ -96,6 +95,8 @@ def _written(task: Task, kind: Kind, rng: random.Random) -> Row:
         "suffix": suffix,
         "ops": list(answer.operators),
     }
+    if answer.kept:
+        row["kept"] = list(answer.kept)
     return row | ({"class_name": name} if name != "Model" else {})
 
 
@@ -107,10 +108,8 @@ def _word(operator: str) -> str:
 def _file_around(
     text: str,
     name: str,
-    class_text: str,
+    answer: Answer,
     binding: Binding,
-    declaration: str,
-    function: str,
     rng: random.Random,
 ) -> tuple[str, str]:
     """What stands before and behind the source string: imports, perhaps the task's class; binding and ``ModelNew``."""
@@ -127,7 +126,12 @@ def _file_around(
     else:
         others = "" if before == imports else before.removeprefix(imports).strip("\n") + "\n\n\n"
         prefix = f"{imports}\n{_LOAD}\n\n" + (others if "def " in others or "=" in others else "")
-    after = [declaration_statement(binding, declaration, rng), load_call(binding, function, rng)]
+    after = [
+        declaration_statement(binding, answer.extension.declaration, rng),
+        load_call(binding, answer.extension.names, rng),
+    ]
     rest = "\n".join(lines[owner.end_lineno :]).strip("\n") if both else ""
-    suffix = "\n\n" + "\n\n".join(after) + "\n\n\n" + class_text + "\n" + (f"\n\n{rest}\n" if rest else "")
+    suffix = (
+        "\n\n" + "\n\n".join(after) + "\n\n\n" + answer.class_text + "\n" + (f"\n\n{rest}\n" if rest else "")
+    )
     return prefix, suffix

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch._subclasses import FakeTensorMode
@@ -17,13 +17,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from dice_training.cuke.traced.values import Unwritten
 
 MAX_ELEMENTS = 1 << 25
-"""Tasks with larger inputs are left out."""
+"""Larger inputs are not made: the task is traced by their shapes."""
 _MANY = 1 << 18
 """Tasks with more elements are traced by shapes alone: computing them would take too long."""
 
 
 @dataclass
 class Traced:
+    text: str
     graph: Graph
     module: torch.nn.Module
     """The task's own, in eval mode."""
@@ -44,8 +45,7 @@ def trace(text: str, class_name: str = "Model") -> Traced:
             torch.manual_seed(0)
             init = namespace.get("get_init_inputs", list)()
             module = namespace[class_name](*init).eval()
-            _check_size(namespace["get_inputs"])
-            inputs = list(namespace["get_inputs"]())
+            inputs, large = _inputs(namespace["get_inputs"])
             if any(isinstance(value, list | tuple | dict) for value in inputs):
                 raise Unwritten("a list as input")
             outputs: list[Any] = []
@@ -54,8 +54,20 @@ def trace(text: str, class_name: str = "Model") -> Traced:
                 outputs.append(module(*args))
                 return outputs[-1]
 
-            mode = "fake" if _elements(module, inputs) > _MANY else "real"
-            traced = make_fx(call, pre_dispatch=True, tracing_mode=mode, _allow_non_fake_inputs=True)(*inputs)
+            def traced_by(mode: Literal["real", "fake"]) -> torch.fx.GraphModule:
+                return make_fx(call, pre_dispatch=True, tracing_mode=mode, _allow_non_fake_inputs=True)(
+                    *inputs
+                )
+
+            if large:
+                traced = traced_by("fake")
+            elif _elements(module, inputs) > _MANY:
+                try:
+                    traced = traced_by("fake")
+                except Exception:  # it looks at numbers
+                    traced = traced_by("real")
+            else:
+                traced = traced_by("real")
             output = outputs[-1]
     except Unwritten:
         raise
@@ -69,7 +81,7 @@ def trace(text: str, class_name: str = "Model") -> Traced:
             tensor = getattr(traced, node.target)
             constants[node.target] = (_path_of(tensor, paths), tensor)
     _refuse_writes(traced.graph)
-    return Traced(traced.graph, module, inputs, constants, output)
+    return Traced(text, traced.graph, module, inputs, constants, output)
 
 
 def _elements(module: torch.nn.Module, inputs: list[Any]) -> int:
@@ -77,15 +89,16 @@ def _elements(module: torch.nn.Module, inputs: list[Any]) -> int:
     return sum(t.numel() for t in tensors if isinstance(t, torch.Tensor))
 
 
-def _check_size(get_inputs: Callable[[], Any]) -> None:
-    """Refuse inputs that are too large, before they are made."""
+def _inputs(get_inputs: Callable[[], Any]) -> tuple[list[Any], bool]:
+    """The inputs, and whether they are too large to be made: then they are shapes alone."""
     try:
         with FakeTensorMode():
-            sizes = [value.numel() for value in get_inputs() if isinstance(value, torch.Tensor)]
+            shapes = list(get_inputs())
     except Exception:  # made in a way that needs numbers, so they cannot be many
-        return
-    if sum(sizes) > MAX_ELEMENTS:
-        raise Unwritten("too large to trace")
+        return list(get_inputs()), False
+    if sum(value.numel() for value in shapes if isinstance(value, torch.Tensor)) > MAX_ELEMENTS:
+        return shapes, True
+    return list(get_inputs()), False
 
 
 def _paths(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:

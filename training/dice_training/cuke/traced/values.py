@@ -97,6 +97,30 @@ class Buffer(Value):
     """Whether the task's own input holds NaN."""
 
 
+@dataclass(frozen=True)
+class Line:
+    """A Python expression over the tensors ``sources``, which stand in it as ``{0}``, ``{1}``..."""
+
+    template: str
+    sources: tuple[Value, ...]
+
+
+@dataclass(eq=False)
+class Call:
+    """A line of ``forward``: ``targets`` = the expression, where what nothing needs is ``_``."""
+
+    line: Line
+    operator: str
+    targets: str = ""
+
+
+@dataclass(eq=False, kw_only=True)
+class Kept(Buffer):
+    """What an operator that stays in torch gives; ``text`` is its variable in Python and in C++."""
+
+    call: Call
+
+
 @dataclass(eq=False, kw_only=True)
 class Constant(Value):
     """The same number everywhere. ``text``: its literal."""
