@@ -12,7 +12,7 @@ CPU_INDEX := https://download.pytorch.org/whl/cpu
 HAS_DRIVER := command -v nvidia-smi >/dev/null
 SYSTEM_TORCH := $(PYTHON) -c 'import torch; assert torch.cuda.is_available() and torch.__version__ >= "2.9"' 2>/dev/null
 
-.PHONY: demo test test-editors vsix lint clean
+.PHONY: install demo test test-editors vsix lint clean
 
 $(VENV)/.base: pyproject.toml
 	@echo "== $(VENV): dice and its engine (some minutes the first time)"
@@ -29,6 +29,9 @@ $(VENV)/.test: $(VENV)/.base
 	$(PIP) -e ".[test]"
 	@touch $@
 
+# What editors need: .venv/bin/dice-ls and its engine.
+install: $(VENV)/.base
+
 demo: $(VENV)/.base
 	$(VENV)/bin/python examples/demo.py
 
@@ -43,10 +46,11 @@ test: lint
 	$(VENV)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/editors tests
 
 # The scenarios in real editors: Neovim, Emacs and VS Code (some minutes to install them the first time).
+# What was skipped or failed is said once more at the end, a line each.
 test-editors: $(VENV)/.test
-	tests/editors/install.sh
 	$(VENV)/bin/python editors/generate.py --check
-	$(VENV)/bin/pytest -n 2 --dist loadfile tests/editors
+	tests/editors/install.sh
+	$(VENV)/bin/pytest -n 2 --dist loadfile -rsfE tests/editors
 
 # editors/vscode/dice.vsix; once its packages are installed this needs no network.
 vsix:

@@ -127,7 +127,8 @@ def show(screen: Console, found: Found, best: Candidate | None) -> None:
         new = apply(hole, best.core).splitlines()
         name = f"{path} (candidate {best.index})"
         lines = difflib.unified_diff(text.splitlines(), new, str(path), name, lineterm="")
-        screen.print(Syntax("\n".join(lines), "diff", background_color="default", word_wrap=True))
+        # The terminal's own colours: readable on light and dark ones.
+        screen.print(Syntax("\n".join(lines), "diff", theme="ansi_dark", word_wrap=True))
 
 
 def _table(record: Record) -> Table:

@@ -31,8 +31,14 @@
   :group 'tools)
 
 (defcustom dice-program "dice-ls"
-  "The program that is started as the server."
+  "The program that is started as the server.
+One that is not on the `exec-path' is looked for in the environment that
+`make install' makes in the repository of this package."
   :type 'string)
+
+(defconst dice--environment
+  (expand-file-name "../../.venv/" (file-name-directory (or load-file-name buffer-file-name default-directory)))
+  "Where `make install' puts the server.")
 
 (defcustom dice-ghost-delay 0.1
   "Seconds without a key before ghost text is asked for."
@@ -175,9 +181,15 @@ never."
 ;;;###autoload
 (add-hook 'dice-cuda-mode-hook #'dice-ensure)
 
+(defun dice--executable ()
+  "The path of the server's program, or nil when it is not there."
+  (or (executable-find dice-program)
+      (let ((exec-path (mapcar (lambda (name) (expand-file-name name dice--environment)) '("bin" "Scripts"))))
+        (executable-find dice-program))))
+
 (defun dice--contact (&rest _)
   "How eglot starts the server."
-  (list 'dice-server dice-program))
+  (list 'dice-server (or (dice--executable) dice-program)))
 
 (defun dice--programs ()
   "An entry of `eglot-server-programs' for this buffer."
@@ -194,9 +206,11 @@ never."
 ;;;###autoload
 (defun dice-ensure ()
   "Start dice-ls for this buffer if it visits a file and the program is there."
-  (when (and buffer-file-name (executable-find dice-program))
-    (add-to-list 'eglot-server-programs (car (dice--programs)))
-    (eglot-ensure)))
+  (cond ((not buffer-file-name))
+        ((dice--executable)
+         (add-to-list 'eglot-server-programs (car (dice--programs)))
+         (eglot-ensure))
+        (t (message "%s is not installed: `make install' in the repository, or set dice-program" dice-program))))
 
 (defun dice--server ()
   "The server of this buffer, or an error."

@@ -63,11 +63,12 @@ class Screen:
     def keys(self, *keys: str) -> None:
         subprocess.run([*self._tmux, "send-keys", "-t", "editor", *keys], check=True, timeout=20)
 
-    def save(self, path: Path, title: str) -> None:
-        """The picture of the terminal as an SVG."""
+    def save(self, path: Path, title: str, whole: bool = True) -> None:
+        """The picture of the terminal as an SVG; not ``whole``: without empty lines at its end."""
         console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
         decoder = AnsiDecoder()  # one for all lines: colours go on over their ends
-        for line in self.text(colours=True).split("\n")[:LINES]:
+        text = self.text(colours=True)
+        for line in (text if whole else text.rstrip()).split("\n")[:LINES]:
             console.print(decoder.decode_line(line), overflow="crop", no_wrap=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         THEME.background_color = BACKGROUND

@@ -200,6 +200,20 @@ async def test_ghost_text(placed: Place, trusted: LanguageClient) -> None:
     assert [item.insert_text for item in items] == [" alpha * lhs[k] + rhs[k];"]
 
 
+async def test_evidence_and_trace(placed: Place, trusted: LanguageClient) -> None:
+    one = Session(trusted, placed)
+    uri = one.open("saxpy.cu")
+    await one.find(uri)
+    await one.lens(uri, "2.31x verified")
+    at = position(SAXPY, SAXPY.index("dst[k] ="))
+    place = {"uri": uri, "position": {"line": at.line, "character": at.character}}
+    evidence = await one.run("dice.showEvidence", place)
+    offered = [candidate["core"] for candidate in evidence["candidates"] if candidate["offerable"]]
+    assert offered == [FAST] and "2.31x faster" in evidence["markdown"]
+    trace = await one.run("dice.showTrace", place)
+    assert "".join(token["text"] for token in trace["tokens"]) == FAST
+
+
 async def test_python_string(placed: Place, trusted: LanguageClient) -> None:
     one = Session(trusted, placed)
     uri = one.open("inline.py")

@@ -7,7 +7,7 @@ capabilities.workspace.workspaceEdit.documentChanges = true
 capabilities.workspace.workspaceEdit.changeAnnotationSupport = { groupsOnLabel = false }
 
 return {
-  cmd = { 'dice-ls' },
+  cmd = { require('dice').program() },
   filetypes = { 'cuda', 'cpp', 'python' },
   root_markers = { 'dice.toml', 'compile_commands.json', 'pyproject.toml', '.git' },
   capabilities = capabilities,

@@ -17,6 +17,10 @@ export class EvidencePanel implements vscode.Disposable {
   private panel: vscode.WebviewPanel | undefined;
   private evidence: Evidence | undefined;
   private ready = false;
+  /** Whether the page has come up and was given what there is to show. */
+  get drawn(): boolean {
+    return this.ready && this.waiting.length === 0;
+  }
   private waiting: unknown[] = [];
   private readonly listener: vscode.Disposable;
   private refresh: NodeJS.Timeout | undefined;

@@ -7,7 +7,8 @@ import { promisify } from 'node:util';
 import * as vscode from 'vscode';
 import type { Executable } from 'vscode-languageclient/node';
 
-export const PACKAGE = 'dice-ls[engine]';
+declare const REPOSITORY: string; // build.mjs
+const PACKAGE = 'dice-ls[engine]';
 const WINDOWS = process.platform === 'win32';
 const run = promisify(execFile);
 
@@ -27,13 +28,20 @@ export async function findServer(storage: vscode.Uri): Promise<Executable | unde
   if (await runs(own)) {
     return module(own);
   }
-  for (const folder of (process.env.PATH ?? '').split(path.delimiter)) {
+  const folders = (process.env.PATH ?? '').split(path.delimiter);
+  for (const folder of [...folders, path.join(REPOSITORY, '.venv', WINDOWS ? 'Scripts' : 'bin')]) {
     const file = path.join(folder, WINDOWS ? 'dice-ls.exe' : 'dice-ls');
     if (path.isAbsolute(folder) && (await runs(file))) {
       return { command: file };
     }
   }
   return undefined;
+}
+
+/** What pip is given: the repository that this extension was built in, while it is there. */
+async function requirement(): Promise<string> {
+  const there = await access(path.join(REPOSITORY, 'pyproject.toml')).then(() => true, () => false);
+  return there ? `${REPOSITORY}[engine]` : PACKAGE;
 }
 
 function module(python: string): Executable {
@@ -53,7 +61,7 @@ async function runs(file: string): Promise<boolean> {
 }
 
 /** Makes the extension's own environment and installs the server there; the lines of pip are the progress. */
-export async function installServer(storage: vscode.Uri, requirement = PACKAGE): Promise<void> {
+export async function installServer(storage: vscode.Uri, wanted?: string): Promise<void> {
   await vscode.window.withProgress(
     { location: vscode.ProgressLocation.Notification, title: 'DICE: installing the server', cancellable: true },
     async (progress, cancelled) => {
@@ -61,7 +69,7 @@ export async function installServer(storage: vscode.Uri, requirement = PACKAGE):
       await vscode.workspace.fs.createDirectory(storage);
       progress.report({ message: 'making a Python environment' });
       await makeEnvironment(venv);
-      const pip = ['-m', 'pip', 'install', '--upgrade', '--disable-pip-version-check', '--progress-bar', 'off', requirement];
+      const pip = ['-m', 'pip', 'install', '--upgrade', '--disable-pip-version-check', '--progress-bar', 'off', wanted ?? (await requirement())];
       await lines(pythonOf(venv), pip, cancelled, (line) => progress.report({ message: line.slice(0, 90) }));
     },
   );

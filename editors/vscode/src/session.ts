@@ -25,7 +25,7 @@ const AGAIN = 3;
 export type State = 'none' | 'starting' | 'running' | 'stopped';
 
 /** The client without its command feature: the commands exist before the server does (see commands.ts). */
-class Client extends LanguageClient {
+export class Client extends LanguageClient {
   override registerFeature(feature: StaticFeature | DynamicFeature<unknown>): void {
     if (!('registrationType' in feature) || feature.registrationType.method !== 'workspace/executeCommand') {
       super.registerFeature(feature);

@@ -44,7 +44,7 @@ function M.check()
   local server = command()
   if vim.fn.executable(server) == 0 then
     return vim.health.error(server .. ' cannot be run', {
-      "pip install 'dice-ls[engine]'",
+      '`make install` in the repository, or `pip install .[engine]` there with a Python on the PATH',
       "or name it: require('dice').setup({ cmd = { '/path/to/dice-ls' } })",
     })
   end

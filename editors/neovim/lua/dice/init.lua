@@ -10,7 +10,7 @@ local M = {}
 ---@field request string|false
 
 ---@class dice.Options
----@field cmd? string[] How the server is started. Default: `{ 'dice-ls' }`.
+---@field cmd? string[] How the server is started. Default: the `dice-ls` on the PATH, else the repository's own.
 ---@field settings? table Settings of the server, see |dice-settings|.
 ---@field keys? dice.Keys|false
 
@@ -26,6 +26,19 @@ local KEYS = {
 
 ---@type dice.Keys|false
 M.keys = KEYS
+
+--- The server's program: the one on the PATH, else the one that `make install` made in the repository of this plugin.
+---@return string
+function M.program()
+  local here = vim.fs.dirname(debug.getinfo(1, 'S').source:sub(2))
+  local environment = vim.fs.normalize(vim.fs.joinpath(here, '..', '..', '..', '..', '.venv'))
+  for _, program in ipairs({ 'dice-ls', environment .. '/bin/dice-ls', environment .. '/Scripts/dice-ls.exe' }) do
+    if vim.fn.executable(program) == 1 then
+      return program
+    end
+  end
+  return 'dice-ls'
+end
 
 --- Starts the server for CUDA, C++ and Python files from now on.
 ---@param options? dice.Options
