@@ -1,4 +1,4 @@
-"""``dice suggest`` and ``dice verify`` in a terminal: candidates live, then a table and the diff; plain where there is none."""
+"""``dice suggest`` and ``dice verify`` in a terminal: candidates live, then a table and the diff; plain elsewhere."""
 
 from __future__ import annotations
 
