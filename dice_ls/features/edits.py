@@ -87,8 +87,12 @@ def rewrite(
     if form == "replace":
         start, end = hole.anchor[0], hole.end_byte
         source = document.positions.data[start:end].decode("utf-8", "surrogatepass")
-        kept, core = module_forms.replacing(hole.name, source, edit(hole, candidate.core))
-        change = types.TextEdit(document.positions.range(start, end), kept + core)
+        core = candidate.core.replace("\r\n", "\n")
+        if hole.signature is not None:
+            kept, core = module_forms.replacing_function(hole, source, core)
+        else:
+            kept, core = module_forms.replacing(hole.name, source, core)
+        change = types.TextEdit(document.positions.range(start, end), kept + edit(hole, core))
     else:
         change = types.TextEdit(
             document.positions.range(hole.start_byte, hole.end_byte), edit(hole, candidate.core)
@@ -105,7 +109,7 @@ def _new_file(
 ) -> types.WorkspaceEdit:
     uri = document.uri.rpartition("/")[0] + "/" + module_forms.file_name(document.path, hole.name)
     stem = PurePosixPath(document.path).stem
-    text = module_forms.new_file(hole.name, candidate.core, document.text, stem)
+    text = module_forms.new_file(hole, candidate.core, document.text, stem)
     start = types.Position(0, 0)
     change: types.TextEdit | types.AnnotatedTextEdit = types.TextEdit(types.Range(start, start), text)
     annotations = None
@@ -177,8 +181,9 @@ def _stub_text(document: Document, hole: Hole) -> str:
     from dice_engine.source.plans import stub as kernel_stub
 
     if hole.kind == "module":
-        classes = pytorch.module_classes(pytorch.parse(document.positions.data))
-        inputs = next((module.inputs for module in classes if module.name == hole.name), ())
+        file = pytorch.parse(document.positions.data)
+        known = [*pytorch.module_classes(file), *pytorch.plain_functions(file)]
+        inputs = next((one.inputs for one in known if one.name == hole.name), ())
         return f"# @dice inputs({', '.join(f'{name}=randn(64, 1024)' for name in inputs)}) init()"
     if hole.kind == "load_inline_core":
         raise NoStub("annotate the kernels inside the string, or add get_inputs() to the file")

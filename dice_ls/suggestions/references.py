@@ -14,7 +14,8 @@ from dice_engine.source.holes import decode, find_holes
 from dice_engine.source.lines import to_bytes, to_text
 from dice_engine.wire import Device, VerifyRequest
 
-from dice_ls.suggestions.requests import NotCheckable
+from dice_ls.suggestions.module_forms import called_class, calling_class
+from dice_ls.suggestions.requests import NotCheckable, called
 
 _NAMES = ("{}_reference", "{}_ref", "reference_{}", "ref_{}", "{}_naive", "naive_{}")
 _GIT_LIMIT_S = 5
@@ -110,6 +111,8 @@ async def _committed(path: str) -> str | None:
 
 def _of_module(text: str, hole: Hole, device: Device) -> Check:
     """The class that the file gives as the reference against the one that is being written."""
+    if hole.signature is not None:
+        return _of_function(text, hole, device)
     classes = {one.name: one for one in pytorch.module_classes(pytorch.parse(to_bytes(text)))}
     inline = [name for name, one in classes.items() if one.uses_inline]
     if hole.kind == "module":
@@ -125,3 +128,16 @@ def _of_module(text: str, hole: Hole, device: Device) -> Check:
     source = text + (hole.plan.inputs_source or "")
     request = VerifyRequest("", source, source, plan=hole.plan, device=device)
     return Check(f"the class {pair[0]}", replace(request, reference_class=pair[0], candidate_class=pair[1]))
+
+
+def _of_function(text: str, hole: Hole, device: Device) -> Check:
+    """A function against the one that is by its name its reference."""
+    known = {one.name for one in pytorch.plain_functions(pytorch.parse(to_bytes(text)))}
+    other = next((name for pattern in _NAMES if (name := pattern.format(hole.name)) in known), None)
+    if other is None:
+        raise NotCheckable(f"there is no other version of it: name one `{hole.name}_reference`")
+    source = text + (hole.plan.inputs_source or "") + called(hole)
+    source += "\n\n" + calling_class(hole, called_class(other), other)
+    request = VerifyRequest("", source, source, plan=hole.plan, device=device)
+    classes = {"reference_class": called_class(other), "candidate_class": called_class(hole.name)}
+    return Check(f"the function {other}", replace(request, **classes))

@@ -14,6 +14,8 @@ from dice_engine.source.holes import apply, decode
 from dice_engine.source.project import Build
 from dice_engine.wire import Device, GenerateRequest, VerifyRequest
 
+from dice_ls.suggestions.module_forms import called_class, calling_class
+
 _MODULE_CLASS = re.compile(r"^class\s+(\w+)\s*\(", re.MULTILINE)
 _ENTRY = ("get_inputs", "get_init_inputs")
 
@@ -53,6 +55,9 @@ class Request:
             # The model's context is short: in a long file it sees what the kernel uses and what stands around it.
             prefix = shortened(prefix, decoded.core)
             suffix = suffix if len(suffix) <= ENOUGH else suffix[:ENOUGH].rpartition("\n")[0]
+        if self.hole.signature is not None:
+            # The model knows how to write a class below a class.
+            prefix += "\n\n\n" + calling_class(self.hole, "Model").rstrip("\n")
         core = core_request(self.hole.kind, prefix, decoded.core, suffix, pytorch_source)
         return GenerateRequest(
             id="",
@@ -77,7 +82,7 @@ class Request:
         request = VerifyRequest("", self.text, candidate, plan=self.hole.plan, device=self.device)
         if self._runs_as_module:
             reference, rewritten = self._classes(core)
-            makers = self.hole.plan.inputs_source or ""
+            makers = (self.hole.plan.inputs_source or "") + called(self.hole)
             request = replace(request, original=self.text + makers, candidate=candidate + makers)
             return replace(request, reference_class=reference, candidate_class=rewritten)
         if self.in_python:
@@ -100,7 +105,8 @@ class Request:
         """The class that runs now, and the one that runs with ``core`` in place."""
         if self.hole.kind == "module":
             written = _MODULE_CLASS.findall(core)
-            return self.hole.name, "ModelNew" if "ModelNew" in written or not written else written[-1]
+            reference = self.hole.name if self.hole.signature is None else called_class(self.hole.name)
+            return reference, "ModelNew" if "ModelNew" in written or not written else written[-1]
         classes = pytorch.module_classes(pytorch.parse(self.text.encode("utf-8", "surrogatepass")))
         inline = [module.name for module in classes if module.uses_inline]
         if not inline:
@@ -109,6 +115,14 @@ class Request:
             )
         name = "ModelNew" if "ModelNew" in inline else inline[-1]
         return name, name
+
+
+def called(hole: Hole) -> str:
+    """What makes a class of a plain function, to stand below the file's text; nothing for other holes."""
+    if hole.signature is None:
+        return ""
+    made = calling_class(hole, called_class(hole.name))
+    return f"\n\nimport torch\n\n\n{made}\n\ndef get_init_inputs():\n    return []\n"
 
 
 def reference_source(text: str) -> str | None:

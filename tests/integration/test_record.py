@@ -27,15 +27,23 @@ class Gate(nn.Module):
     def forward(self, x, flag):
         y = torch.sigmoid(self.linear(x)) * self.scale
         return y
+
+
+def squared(x, times=2):
+    for _ in range(times):
+        x = x * x.abs()
+    return x
 """
 TRAIN = """import sys
 import torch
-from layers import Gate
+from layers import Gate, squared
 
 gate = Gate(16)
 for _ in range(7):
     gate(torch.randn(64, 16), True)
 gate(torch.randn(16, 64).t(), True)
+for _ in range(5):
+    squared(torch.randn(3, 4))
 print("trained", sys.argv[1:])
 sys.exit(3)
 """
@@ -62,7 +70,7 @@ def test_a_program_is_recorded_and_runs_as_it_is(program: Path) -> None:
     result = record(program, sys.executable, "train.py", "--fast")
     assert result.returncode == 3, "the program's own exit code"
     assert result.stdout == "trained ['--fast']\n"
-    assert "2 modules" in result.stderr and "Error" not in result.stderr
+    assert "2 modules, 1 functions" in result.stderr and "Error" not in result.stderr
     found = json.loads((program / ".dice" / "recorded.json").read_text(encoding="utf-8"))
     often = max(found["modules"], key=lambda entry: entry["calls"])
     assert (often["class"], often["calls"], often["line"]) == ("Gate", 7, 5)
@@ -72,8 +80,12 @@ def test_a_program_is_recorded_and_runs_as_it_is(program: Path) -> None:
     assert ops["torch.sigmoid"]["line"] == 12 and ops["torch.sigmoid"]["calls"] == 8
     assert sum(entry["share"] for entry in found["ops"]) == pytest.approx(1, abs=0.01)
 
-    holes = find_holes(LAYERS, str(program / "layers.py"), load(program))
-    (hole,) = holes
+    (entry,) = found["functions"]
+    assert (entry["function"], entry["calls"], entry["line"]) == ("squared", 5, 16)
+    assert entry["inputs"] == [{"dtype": "float32", "shape": [3, 4], "stride": [4, 1]}, {"value": 2}]
+
+    hole, plain = find_holes(LAYERS, str(program / "layers.py"), load(program))
+    assert (plain.name, plain.plan.source) == ("squared", "recorded")
     assert hole.plan.source == "recorded" and "calls with" in hole.plan.origin["inputs"]
     namespace: dict[str, Any] = {}
     exec(LAYERS + (hole.plan.inputs_source or ""), namespace)

@@ -60,7 +60,8 @@ def main(argv: list[str]) -> int:
     hottest = recorded["ops"][0] if recorded["ops"] else None
     what = f"; hottest: {hottest['op']}, {hottest['share']:.0%}" if hottest else ""
     print(
-        f"dice record: {len(recorded['modules'])} modules, {len(recorded['ops'])} operations in {target}{what}",
+        f"dice record: {len(recorded['modules'])} modules, {len(recorded['functions'])} functions, "
+        f"{len(recorded['ops'])} operations in {target}{what}",
         file=sys.stderr,
     )
     return code if code >= 0 else 128 - code
@@ -74,7 +75,7 @@ def merged(reports: list[dict[str, Any]]) -> dict[str, Any]:
         "device": next((r["device"] for r in reports if r["device"] != "cpu"), "cpu"),
     }
     total = sum(entry["seconds"] for report in reports for entry in report["ops"]) or 1.0
-    for kind in ("ops", "modules"):
+    for kind in ("ops", "modules", "functions"):
         found: dict[str, dict[str, Any]] = {}
         for entry in (entry for report in reports for entry in report[kind]):
             key = json.dumps(

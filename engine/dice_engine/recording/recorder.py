@@ -58,19 +58,67 @@ class _Times:
         self._open.clear()
 
 
+class _Functions:
+    """Plain functions of the program, known by the first torch operation of each of their calls."""
+
+    def __init__(self) -> None:
+        self._first: dict[Any, int] = {}
+        """By code: the earliest operation in it, as an offset into its instructions."""
+        self._calls: dict[Any, int] = {}
+        """By code and arguments: how many calls reached that operation."""
+        self._frame: Any = None
+        """The call that was seen last: a loop in it reaches its first operation again."""
+
+    def note(self, frame: Any) -> None:
+        """Called before an operation of this frame. Only the first counts: later ones may see other values."""
+        code, at = frame.f_code, frame.f_lasti
+        again, self._frame = frame is self._frame, frame
+        if again or at > self._first.get(code, at):
+            return
+        owner = frame.f_globals.get(code.co_name)
+        if getattr(inspect.unwrap(owner), "__code__", None) is not code if callable(owner) else True:
+            return  # a method, a lambda, a function inside another
+        if at < self._first.get(code, at + 1):
+            self._first[code] = at
+            self._calls = {key: calls for key, calls in self._calls.items() if key[0] is not code}
+        names = code.co_varnames[: code.co_argcount]
+        given = _described([frame.f_locals.get(name) for name in names])
+        if given and any("shape" in one for one in given):
+            key = (code, json.dumps(given))
+            self._calls[key] = self._calls.get(key, 0) + 1
+
+    def report(self, ops: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The functions with the seconds of the operations that stand in them."""
+        found = []
+        for (code, given), calls in self._calls.items():
+            last = max((line for *_, line in code.co_lines() if line), default=code.co_firstlineno)
+            inside = range(code.co_firstlineno, last + 1)
+            seconds = sum(
+                op["seconds"] for op in ops if op["file"] == code.co_filename and op["line"] in inside
+            )
+            entry = {"function": code.co_name, "file": code.co_filename, "line": code.co_firstlineno}
+            found.append(entry | {"inputs": json.loads(given), "calls": calls, "seconds": seconds})
+        return found
+
+
 class Recorder(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.ops, self.modules = _Times(), _Times()
+        self.functions = _Functions()
         self._begun: list[tuple[int, Any]] = []
         self._made: dict[int, Any] = {}
         """By module: what its constructor was given, where that is plain data."""
         self._classes: dict[type, bool] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        place = _caller()
-        if place is None:
+        frame = _caller()
+        if frame is None:
             return func(*args, **(kwargs or {}))
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        place = (file, line, _line(file, line))
+        self.functions.note(frame)
+        del frame
         given = _described(args, tensors_only=True)
         if not given:
             return func(*args, **(kwargs or {}))
@@ -129,7 +177,7 @@ class Recorder(TorchFunctionMode):
                 | {"init": json.loads(made), "calls": calls, "seconds": self.modules.seconds.get(key, 0.0)}
             )
         device = torch.cuda.get_device_name() if torch.cuda.is_initialized() else "cpu"
-        return {"device": device, "ops": ops, "modules": modules}
+        return {"device": device, "ops": ops, "modules": modules, "functions": self.functions.report(ops)}
 
 
 def start() -> None:
@@ -196,15 +244,12 @@ def _ours(file: str) -> bool:
     return file.startswith(_ROOT + os.sep) and "site-packages" not in file and os.sep + ".venv" not in file
 
 
-def _caller() -> tuple[str, int, str] | None:
-    """File, line and the line's text of the program's own code that called."""
+def _caller() -> Any:
+    """The frame of the program's own code that called; None when there is none near."""
     frame = sys._getframe(2)
     for _ in range(12):
-        if frame is None:
-            return None
-        file = frame.f_code.co_filename
-        if _ours(file):
-            return file, frame.f_lineno, _line(file, frame.f_lineno)
+        if frame is None or _ours(frame.f_code.co_filename):
+            return frame
         frame = frame.f_back  # type: ignore[assignment]
     return None
 

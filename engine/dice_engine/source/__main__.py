@@ -52,7 +52,8 @@ def _record(hole: Hole) -> dict[str, object]:
 def _table(holes: list[Hole], text: str, path: str) -> None:
     if not holes:
         print(
-            f"{path}: nothing to rewrite: no kernel, no load_inline source, no nn.Module class with get_inputs()"
+            f"{path}: nothing to rewrite: no kernel, no load_inline source, no nn.Module class or function that "
+            "get_inputs(), an @dice line or a recording says how to run"
         )
         return
     lines = LineMap(text)

@@ -95,11 +95,12 @@ class Annotation:
             raise AnnotationErrors(self.text.errors)
         return plan
 
-    def module_plan(self, forward: Sequence[str]) -> Plan:
-        """The plan for an nn.Module whose ``forward`` takes these parameters: text that defines its input makers.
+    def module_plan(self, forward: Sequence[str], what: str = "forward") -> Plan:
+        """The plan for an nn.Module whose ``forward`` (or a function, ``what``, that) takes these parameters: text
+        that defines its input makers.
 
         Raises:
-            AnnotationErrors: if an input names no parameter of forward or a parameter is named twice.
+            AnnotationErrors: if an input names no parameter or a parameter is named twice.
         """
         if self.fixture is not None:
             return Plan(
@@ -115,7 +116,7 @@ class Annotation:
             self.text.error(
                 self.place("init"), "init(...) takes the constructor's arguments by position, without names"
             )
-        inputs = ", ".join(self._placed(forward, "forward"))
+        inputs = ", ".join(self._placed(forward, what))
         init = ", ".join(source for _, source in self.init or ())
         text = (
             f"\n\ndef get_inputs():\n    return [{inputs}]\n\n\ndef get_init_inputs():\n    return [{init}]\n"

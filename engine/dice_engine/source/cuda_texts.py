@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from dice_engine.source import load_inline, pytorch
-from dice_engine.source.holes import CUDA_SUFFIXES, PYTHON_SUFFIXES
+from dice_engine.source.document_holes import CUDA_SUFFIXES, PYTHON_SUFFIXES
 from dice_engine.source.lines import LineMap, to_bytes
 from dice_engine.source.python_string import StringLiteral
 

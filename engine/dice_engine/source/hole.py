@@ -38,6 +38,8 @@ class Hole:
     """The literal's opening (``r\"\"\"``, ``'``...) when the hole lies inside a Python string, else empty."""
     string_content: tuple[int, int] | None = field(default=None, repr=False)
     """Byte range of that literal's content, without the quotes."""
+    signature: str | None = None
+    """For a plain Python function: its parameters and what it returns, as written; None for everything else."""
 
     @property
     def prefix(self) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dice_engine.source import host_types as types
 from dice_engine.source.expressions import ExpressionError, evaluate
 from dice_engine.source.host import HostError, HostProgram, LaunchCall, Pointer, Runtime, Unsupported
-from dice_engine.source.plan import Buffer, Plan
+from dice_engine.source.plan import Buffer, Param, Plan
 
 MEASURE = "measure"
 """Key of ``Plan.origin`` that marks the last size set as one for timing only."""
@@ -110,10 +110,12 @@ def run_plan(
                 f"template parameter {parameter.name!r} of {plan.kernel} has no value: add tmpl({parameter.name}=...)"
             )
         template_args.append(value)
+    if not _called_alike(plan.params, declared.params):
+        raise HostError(f"{plan.kernel}({_list(declared.params)}): its callers pass {_list(plan.params)}")
     arguments = []
-    for param in declared.params:
+    for param, own in zip(plan.params, declared.params, strict=True):
         value = _value(plan, param.name, param.pointer, param.ctype, sizes, pointers, scalars)
-        ctype = template.get(param.ctype, param.ctype)
+        ctype = template.get(own.ctype, own.ctype)
         kind = types.KINDS.get(ctype)
         if not param.pointer and kind is not None and value is not None:
             value = types.convert(
@@ -127,6 +129,19 @@ def run_plan(
     runtime.launch(
         LaunchCall(plan.kernel, tuple(template_args), _triple(grid), _triple(block), shared, tuple(arguments))
     )
+
+
+def _called_alike(ours: Sequence[Param], theirs: Sequence[Param]) -> bool:
+    """Whether the same call fits both; names may differ, and types that are not known by name."""
+    return len(ours) == len(theirs) and all(
+        our.pointer == their.pointer
+        and (our.ctype == their.ctype or not {our.ctype, their.ctype} <= types.KINDS.keys())
+        for our, their in zip(ours, theirs, strict=True)
+    )
+
+
+def _list(params: Sequence[Param]) -> str:
+    return ", ".join(f"{param.ctype}{'*' * param.pointer} {param.name}" for param in params)
 
 
 def _triple(parts: Iterable[int]) -> tuple[int, int, int]:

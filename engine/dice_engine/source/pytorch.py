@@ -24,21 +24,35 @@ _QUERY = """
 
 
 @dataclass(frozen=True)
-class ModuleClass:
-    """An nn.Module class at the top level; byte offsets. ``insert`` is the end of its last line."""
+class Definition:
+    """A class or function at the top level; byte offsets. ``insert`` is the end of its last line."""
 
     name: str
     start: int
     end: int
     insert: int
     inputs: tuple[str, ...]
-    """Names of ``forward``'s parameters, without self."""
+    """Names of the parameters, for a class those of ``forward`` without self."""
     uses_inline: bool
     """Whether it reaches a ``load_inline`` extension, directly or through other definitions of the file."""
-    used_by: str | None
-    """Another module class of the file that uses this one."""
     comments: tuple[tuple[int, int], ...]
     """Byte ranges of the comment lines directly above."""
+
+
+@dataclass(frozen=True)
+class ModuleClass(Definition):
+    """An nn.Module class."""
+
+    used_by: str | None
+    """Another module class of the file that uses this one."""
+
+
+@dataclass(frozen=True)
+class PlainFunction(Definition):
+    """A function that may be called with tensors."""
+
+    signature: str
+    """Its parameters and what it returns, as written: ``(x, scale=1.0) -> torch.Tensor``."""
 
 
 @dataclass(frozen=True)
@@ -105,24 +119,44 @@ def module_classes(file: PythonFile) -> list[ModuleClass]:
             classes[file.text(name)] = (index, node)
     found = []
     for name, (index, node) in classes.items():
-        statement = statements[index]
         users = [other for other, (at, _) in classes.items() if other != name and name in mentions[at]]
-        end = statement.end_byte
-        while file.data[end - 1 : end] == b"\r":  # the grammar counts it into a comment before CRLF
-            end -= 1
-        found.append(
-            ModuleClass(
-                name=name,
-                start=statement.start_byte,
-                end=end,
-                insert=_line_end(file.data, end),
-                inputs=_forward_inputs(file, node),
-                uses_inline=index in reaches_inline,
-                used_by=users[0] if users else None,
-                comments=comments_above(file.data, statement.start_byte),
-            )
-        )
+        common = _common(file, name, statements[index], _forward_inputs(file, node), index in reaches_inline)
+        found.append(ModuleClass(*common, used_by=users[0] if users else None))
     return found
+
+
+def plain_functions(file: PythonFile) -> list[PlainFunction]:
+    """The functions at the top level that take something; of several of one name the last."""
+    statements = file.root.children
+    reaches_inline = _reach(file, statements, _mentions(file, statements))
+    found: dict[str, PlainFunction] = {}
+    for index, statement in enumerate(statements):
+        node = _undecorated(statement)
+        name, parameters = node.child_by_field_name("name"), node.child_by_field_name("parameters")
+        if node.type != "function_definition" or name is None or parameters is None or _asynchronous(node):
+            continue
+        inputs = _names(file, parameters)
+        returned = node.child_by_field_name("return_type")
+        signature = file.text(parameters) + (f" -> {file.text(returned)}" if returned else "")
+        if inputs:
+            common = _common(file, file.text(name), statement, inputs, index in reaches_inline)
+            found[file.text(name)] = PlainFunction(*common, signature=signature)
+    return list(found.values())
+
+
+def _common(
+    file: PythonFile, name: str, statement: tree_sitter.Node, inputs: tuple[str, ...], uses_inline: bool
+) -> tuple[str, int, int, int, tuple[str, ...], bool, tuple[tuple[int, int], ...]]:
+    """The fields of every ``Definition``."""
+    start, end = statement.start_byte, statement.end_byte
+    while file.data[end - 1 : end] == b"\r":  # the grammar counts it into a comment before CRLF
+        end -= 1
+    comments = comments_above(file.data, start)
+    return name, start, end, _line_end(file.data, end), inputs, uses_inline, comments
+
+
+def _asynchronous(node: tree_sitter.Node) -> bool:
+    return any(child.type == "async" for child in node.children)
 
 
 def comments_above(data: bytes, offset: int) -> tuple[tuple[int, int], ...]:
@@ -197,11 +231,13 @@ def _forward_inputs(file: PythonFile, node: tree_sitter.Node) -> tuple[str, ...]
         name = function.child_by_field_name("name")
         if function.type == "function_definition" and name and file.text(name) == "forward":
             parameters = function.child_by_field_name("parameters")
-            names = [
-                _parameter_name(file, item) for item in (parameters.named_children if parameters else [])
-            ]
-            return tuple(name for name in names[1:] if name)
+            return _names(file, parameters)[1:] if parameters else ()
     return ()
+
+
+def _names(file: PythonFile, parameters: tree_sitter.Node) -> tuple[str, ...]:
+    names = [_parameter_name(file, item) for item in parameters.named_children]
+    return tuple(name for name in names if name)
 
 
 def _parameter_name(file: PythonFile, node: tree_sitter.Node) -> str | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dice_engine.source.plan import Plan
+from dice_engine.source.pytorch import Definition, ModuleClass
 
 FILE = ".dice/recorded.json"
 _FLOATS = {"float16", "float32", "float64", "bfloat16"}
@@ -39,20 +40,22 @@ class Recorded:
 
     root: Path | None = None
     modules: tuple[dict[str, Any], ...] = ()
+    functions: tuple[dict[str, Any], ...] = ()
     ops: tuple[dict[str, Any], ...] = ()
     device: str = "cpu"
     command: str = ""
 
-    def plan(self, path: str, name: str, has_init: bool) -> Plan | None:
-        """The plan that the calls of a module class give; None when it was not called or cannot be made again.
+    def plan(self, path: str, one: Definition, has_init: bool) -> Plan | None:
+        """The plan that the calls of a class or function give; None when it was not called or cannot be made again.
 
         ``has_init``: the file says itself what the constructor is given (``get_init_inputs``).
         """
-        for entry in self.modules:
-            if entry["class"] != name or entry["file"] != str(Path(path)):
+        is_class = isinstance(one, ModuleClass)
+        for entry in self.modules if is_class else self.functions:
+            if entry["class" if is_class else "function"] != one.name or entry["file"] != str(Path(path)):
                 continue
             inputs = _inputs(entry.get("inputs"))
-            init = _plain(entry.get("init"))
+            init = _plain(entry.get("init")) if is_class else []
             if inputs is None or (init is None and not has_init):
                 continue
             source = f"\n\ndef get_inputs():\n    return [{', '.join(inputs)}]\n"
@@ -91,6 +94,9 @@ def load_recorded(root: Path) -> tuple[Recorded, list[str]]:
     if not isinstance(data, dict) or data.get("version") != 1:
         return Recorded(), [f"{FILE} is of another version; record again"]
     modules = tuple(entry for entry in _entries(data, "modules") if isinstance(entry.get("class"), str))
+    functions = tuple(
+        entry for entry in _entries(data, "functions") if isinstance(entry.get("function"), str)
+    )
     ops = tuple(
         entry
         for entry in _entries(data, "ops")
@@ -99,7 +105,12 @@ def load_recorded(root: Path) -> tuple[Recorded, list[str]]:
     command = data.get("command")
     words = " ".join(map(str, command)) if isinstance(command, list) else ""
     return Recorded(
-        root, modules, ops, str(data.get("device", "cpu")), words.splitlines()[0][:200] if words else ""
+        root,
+        modules,
+        functions,
+        ops,
+        str(data.get("device", "cpu")),
+        words.splitlines()[0][:200] if words else "",
     ), []
 
 
