@@ -46,6 +46,15 @@ def fill_tensor(tensor: torch.Tensor, kind: FillKind, generator: torch.Generator
     return tensor.copy_(fresh)
 
 
+def moved(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers, each but the first and the last one place further; integers stay, they may be places."""
+    if not tensor.dtype.is_floating_point or tensor.numel() < 4:
+        return tensor
+    flat = tensor.flatten()
+    inside = flat[1:-1].roll(1)
+    return torch.cat((flat[:1], inside, flat[-1:])).view(tensor.shape)
+
+
 def nudge(values: Any, seed: int, steps: float = 1.0) -> Any:
     """Every floating tensor moved by at most ``steps`` rounding steps of its type, to see how the reference reacts."""
     generator = torch.Generator().manual_seed(seed)

@@ -10,18 +10,26 @@ from typing import Any
 
 import torch
 
-from dice_engine.source.expressions import ExpressionError, evaluate
-from dice_engine.source.plan import Fill, Plan
-from dice_engine.source.plans import buffer_ctype, checking_sizes, extent, measuring_sizes, scalar_values
+from dice_engine.source.plan import Plan
+from dice_engine.source.plans import checking_sizes, measuring_sizes
 from dice_engine.verify import compare, inputs
 from dice_engine.verify.compare import Bounds
+from dice_engine.verify.judge.kernel_cases import (
+    GIVEN,
+    MOVED,
+    OTHER,
+    case_message,
+    case_names,
+    other_contents,
+    other_sizes,
+    plan_message,
+)
 from dice_engine.verify.judge.module import Findings
-from dice_engine.verify.program import ProgramError, RunOptions
-from dice_engine.verify.program_kernel import buffer_layout
+from dice_engine.verify.program import RunOptions
 from dice_engine.verify.verdict import BuildInfo
 from dice_engine.verify.worker import Failed, Worker
 
-_SEEDS = 3
+_CALLS, _CALLS_SECONDS = 32, 0.25
 _WATCHED_SECONDS = 0.5
 """A run that takes longer is not run again in the watched build, which is ten to fifty times slower."""
 
@@ -34,6 +42,10 @@ class KernelCase:
     message: dict[str, Any]
     expected: dict[str, torch.Tensor]
     limits: list[Bounds]
+
+    @property
+    def elements(self) -> int:
+        return sum(contents.numel() for contents in self.message["buffers"].values())
 
 
 class OriginalKernel:
@@ -50,7 +62,9 @@ class OriginalKernel:
         clock: bool = False,
     ):
         self.worker = worker
-        self.plan = plan
+        self.given_sizes = len(plan.sizes)
+        self.plan = plan = replace(plan, sizes=(*plan.sizes, *other_sizes(plan)))
+        """With sizes beside the given ones at the end: they count only where the original is made for them."""
         self.timeout = timeout
         self.cpu = cpu
         self.mutated: set[str] = set()
@@ -58,7 +72,7 @@ class OriginalKernel:
         """Seconds of its longest run so far, with everything around it."""
         self._cases: dict[str, KernelCase | None] = {}
         worker.ask("load_kernel", build_timeout, text=text, plan=plan_message(plan), clock=clock)
-        self._names = list(_case_names(plan))
+        self._names = list(case_names(plan, self.given_sizes))
         if not any(self.case(name) is not None for name in self._names):
             raise Failed(
                 "no_plan", "the original is not reproducible: two runs from the same contents differ"
@@ -79,10 +93,12 @@ class OriginalKernel:
 
     def timing_case(self) -> KernelCase | None:
         """The plan's measuring size under its first template binding."""
-        return self.case(f"0/{self.plan.sizes.index(measuring_sizes(self.plan))}/0/given")
+        return self.case(f"0/{self.plan.sizes.index(measuring_sizes(self.plan))}/0/{GIVEN}")
 
     def _make(self, name: str, template: int, sizes: int, seed: int, fill: str) -> KernelCase | None:
         message = case_message(self.plan, template, sizes, seed, fill)
+        if fill == OTHER and not self._made_for(message):
+            return None
         first = self._run(message)
         if first["damage"]:
             raise Failed("no_plan", f"with the plan's sizes the original itself {first['damage']}")
@@ -90,12 +106,12 @@ class OriginalKernel:
             raise Failed("no_plan", f"running the plan does not launch {self.plan.kernel}")
         self.mutated |= set(first["mutated"])
         expected: dict[str, torch.Tensor] = first["outputs"]
-        if fill != "given" and not all(
+        if fill != GIVEN and not all(
             bool(torch.isfinite(t).all()) for t in expected.values() if t.dtype.is_floating_point
         ):
             return None
         if all(compare.same_bits(expected[key], message["buffers"][key]) for key in expected):
-            if fill != "given":  # a clamp in place leaves positive inputs as they are
+            if fill != GIVEN:  # a clamp in place leaves positive inputs as they are
                 return None
             raise Failed("no_plan", "the original changes none of its buffers: nothing can be verified")
         others = [self._run(message, order="reverse")["outputs"]]
@@ -112,7 +128,7 @@ class OriginalKernel:
             noise, uncertain = 0.0, None
             for other in others:
                 share, jumps = compare.spread(want, other[key])
-                if share > compare.NOISE_CAP and compare.is_decision(want) and fill == "given":
+                if share > compare.NOISE_CAP and compare.is_decision(want) and fill in (GIVEN, OTHER):
                     continue  # bits of floats, say: compared exactly
                 noise = max(noise, share)
                 uncertain = jumps if uncertain is None else uncertain if jumps is None else uncertain | jumps
@@ -126,6 +142,19 @@ class OriginalKernel:
             )
             limits[-1] = replace(limits[-1], scale=compare.scale(want))
         return KernelCase(name, message, expected, limits)
+
+    def _made_for(self, message: dict[str, Any]) -> bool:
+        """Whether the original is meant for these sizes: it writes all of what it only writes, and stays inside."""
+        try:
+            results = [self._run(message), self._run(other_contents(self.plan, message))]
+        except Failed as failure:
+            if self.worker.dead or failure.verdict == "infra_error":
+                raise
+            return False
+        if any(result["damage"] or not result["launches"] for result in results):
+            return False
+        first, second = (result["outputs"] for result in results)
+        return all(compare.same_bits(first[key], second[key]) for key in first)
 
     def watched(self, case: KernelCase) -> dict[str, Any]:
         """What a watched run of the original shows: what it does itself is not held against a rewrite."""
@@ -165,13 +194,25 @@ class KernelTrial:
         for number, case in enumerate(original.cases()):
             if number >= combinations and time.monotonic() > until:
                 break
+            if case.name.endswith(MOVED) and (given := original.case(case.name.replace(MOVED, GIVEN))):
+                self._judge(given, "forward", None)
             self._judge(case, "forward", None)
             if original.cpu and number < combinations:
                 self._judge(case, "reverse", "race")
+        if original.cpu:
+            self._called_often(min(original.cases(), key=lambda case: case.elements))
         for case in itertools.islice(original.cases(), combinations if original.cpu else 0):
             self._watched(case)
         if self.found.trials == 0:
             raise Failed("no_plan", "the original is too sensitive to rounding for a fair comparison")
+
+    def _called_often(self, case: KernelCase) -> None:
+        """Many runs in a row: what was computed at first must be computed at last. (On a GPU the clock sees that.)"""
+        until = time.monotonic() + _CALLS_SECONDS
+        for _ in range(_CALLS):
+            self._judge(case, "forward", None)
+            if time.monotonic() > until:
+                break
 
     def _watched(self, case: KernelCase) -> None:
         """A slower run that sees updates which a GPU would lose, and loads from outside the buffers. What the original
@@ -209,6 +250,8 @@ class KernelTrial:
         self.found.max_abs = max(self.found.max_abs, check.max_abs)
         self.found.max_rel = max(self.found.max_rel, check.max_rel)
         if not check.ok:
+            if case.name.endswith(MOVED) and self._as_before(case, outputs):
+                raise Failed("deceptive", "it answers for the inputs of an earlier call", "caching")
             if rule == "race":
                 reason = f"{where}: the result depends on the order of threads: {check.reason}"
                 raise Failed("mismatch", reason, "race")
@@ -218,75 +261,9 @@ class KernelTrial:
             raise Failed("mismatch", f"{where}: it writes its input {extra[0]}", "input_mutation")
         self.found.trials += 1
 
-
-def plan_message(plan: Plan) -> dict[str, Any]:
-    """What a runner needs of a plan, as plain data."""
-    return {
-        "source": plan.source,
-        "kernel": plan.kernel,
-        "wrapper": plan.wrapper,
-        "params": [[p.name, p.ctype, p.pointer, p.const] for p in plan.params],
-        "grid": list(plan.grid) if plan.grid else None,
-        "block": list(plan.block) if plan.block else None,
-        "shared": plan.shared,
-        "buffers": [[b.name, b.role, b.extent] for b in plan.buffers],
-        "templates": [dict(template) for template in plan.templates],
-        "sizes": [dict(sizes) for sizes in plan.sizes],
-        "scalars": {name: [fill.kind, fill.low, fill.high] for name, fill in plan.scalars.items()},
-    }
-
-
-def case_message(plan: Plan, template: int, size: int, seed: int, fill: str) -> dict[str, Any]:
-    """Contents for every buffer of one case. Raises Failed(no_plan) where the plan does not give them."""
-    binding, sizes = plan.templates[template], plan.sizes[size]
-    generator = torch.Generator().manual_seed(7919 * seed + 31 * template + size + 1)
-    buffers: dict[str, torch.Tensor] = {}
-    try:
-        for buffer in plan.buffers:
-            dtype, lanes = buffer_layout(buffer_ctype(plan, buffer, binding))
-            count = extent(buffer, sizes) * lanes
-            if count < 0:
-                raise Failed("no_plan", f"the extent of {buffer.name} is negative at {sizes}")
-            buffers[buffer.name] = _contents(buffer.fill, count, dtype, sizes, fill, generator)
-        scalars = scalar_values(plan, sizes, seed)
-    except (ExpressionError, KeyError, ProgramError) as error:
-        raise Failed("no_plan", str(error)) from error
-    return {"template": binding, "sizes": sizes, "scalars": scalars, "buffers": buffers, "seed": seed}
-
-
-def _contents(
-    fill: Fill,
-    count: int,
-    dtype: torch.dtype,
-    sizes: dict[str, int],
-    variant: str,
-    generator: torch.Generator,
-) -> torch.Tensor:
-    if fill.kind == "prefix_sum":
-        steps = torch.randint(0, 5, (count,), generator=generator)
-        return (torch.cumsum(steps, 0) - steps[0] if count else steps).to(dtype)
-    if fill.kind == "int" or not dtype.is_floating_point:
-        low, high = (
-            (evaluate(fill.low, sizes), evaluate(fill.high, sizes)) if fill.kind == "int" else (0, 100)
-        )
-        return torch.randint(low, max(high, low + 1), (count,), generator=generator).to(dtype)
-    tensor = torch.empty(count, dtype=dtype)
-    if fill.kind == "uniform":
-        low, high = float(fill.low), float(fill.high)
-        return tensor.copy_(low + (high - low) * torch.rand(count, generator=generator, dtype=torch.float64))
-    return inputs.fill_tensor(tensor, variant, generator)  # type: ignore[arg-type]
-
-
-def _case_names(plan: Plan) -> Iterator[str]:
-    """``template/sizes/seed/fill``: every binding at every size first, then more seeds and fills at the first size."""
-    for size in range(len(checking_sizes(plan))):
-        for template in range(len(plan.templates)):
-            yield f"{template}/{size}/0/given"
-    for template in range(len(plan.templates)):
-        for seed in range(1, _SEEDS):
-            yield f"{template}/0/{seed}/given"
-        for fill in inputs.FILLS:
-            yield f"{template}/0/0/{fill}"
+    def _as_before(self, case: KernelCase, outputs: dict[str, torch.Tensor]) -> bool:
+        given = self.original.case(case.name.replace(MOVED, GIVEN))
+        return given is not None and compare.compare(given.expected, outputs, given.limits, name="").ok
 
 
 def _exactly_repeated(first: torch.Tensor, second: torch.Tensor) -> bool:
@@ -297,5 +274,5 @@ def _words(case: KernelCase) -> str:
     sizes = ", ".join(f"{name}={value}" for name, value in case.message["sizes"].items())
     types = ", ".join(f"{name}={value}" for name, value in case.message["template"].items())
     fill = case.name.rsplit("/", 1)[-1].replace("_", "-")
-    parts = [part for part in (sizes, types, "" if fill == "given" else f"{fill} inputs") if part]
+    parts = [part for part in (sizes, types, "" if fill in (GIVEN, OTHER) else f"{fill} inputs") if part]
     return f"at {'; '.join(parts)}" if parts else "at the plan's sizes"
