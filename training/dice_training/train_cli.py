@@ -6,6 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from dice_training.pool import PoolError
+from dice_training.pool.cli import add_pool
+
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="dice train", description="Train a checkpoint from a recipe.")
@@ -25,6 +28,8 @@ def main(argv: list[str]) -> int:
             metavar="MINUTES",
             help="end this command then, its state saved; the schedule stays that of the whole run",
         )
+        if name == "rl":
+            add_pool(command)
     args = parser.parse_args(argv)
 
     from dice_engine.model.config import CheckpointError
@@ -47,8 +52,10 @@ def main(argv: list[str]) -> int:
             from dice_training.rl.train import train as train_rl
 
             rl_recipe = load_rl_recipe(args.recipe)
-            folder = train_rl(rl_recipe, report, resume=args.resume, stop_after=args.stop_after)
-    except (RecipeError, DataError, CheckpointError) as error:
+            folder = train_rl(
+                rl_recipe, report, resume=args.resume, stop_after=args.stop_after, pool=args.pool
+            )
+    except (RecipeError, DataError, CheckpointError, PoolError) as error:
         print(f"dice train: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -17,11 +17,13 @@ from dice_training.cuke.verify import Row
 from dice_training.data import DataError, request_of
 from dice_training.evaluate.page import write_report
 from dice_training.evaluate.scores import Result, summarise
-from dice_training.judging import Case, JudgePool
+from dice_training.judging import LOCAL, Case, Options, open_pool
 from dice_training.progress import Progress
 
 if TYPE_CHECKING:
-    from dice_engine.verify.session import Baseline, DeviceName
+    from dice_engine.verify.session import Baseline
+
+    from dice_training.pool.work import Device
 
 Report = Callable[[str], None]
 CHUNK = 64
@@ -48,9 +50,10 @@ def run(
     out: Path,
     *,
     checkpoint: Path | None,
-    device: DeviceName,
+    device: Device,
     workers: int,
     report: Report,
+    pool: str = LOCAL,
 ) -> dict[str, Any]:
     """Evaluate ``rows`` into the folder ``out`` and return the summary. Raises DataError for a folder that holds
     results of another protocol."""
@@ -60,7 +63,7 @@ def run(
     if known and missing:
         report(f"{len(rows) - len(missing)} of {len(rows)} tasks are done already")
     if missing:
-        for result in _evaluate(missing, protocol, checkpoint, device, workers, out):
+        for result in _evaluate(missing, protocol, checkpoint, device, pool, workers, out):
             known[result.id] = result
     results = [known[row["id"]] for row in rows]
     summary = {"protocol": asdict(protocol), **summarise(results, protocol.n)}
@@ -98,7 +101,8 @@ def _evaluate(
     rows: Sequence[Row],
     protocol: Protocol,
     checkpoint: Path | None,
-    device: DeviceName,
+    device: Device,
+    pool: str,
     workers: int,
     out: Path,
 ) -> Iterator[Result]:
@@ -107,7 +111,7 @@ def _evaluate(
     baseline: Baseline = "eager" if protocol.baseline == "none" else protocol.baseline  # type: ignore[assignment]
     # The workers start while the engine loads and decodes.
     with (
-        JudgePool(device, workers, baseline=baseline, plain=True) as pool,
+        open_pool(pool, Options(device, baseline), workers, plain=True) as opened,
         (out / "results.jsonl").open("a", encoding="utf-8") as lines,
         Progress("tasks", len(rows)) as progress,
     ):
@@ -120,7 +124,7 @@ def _evaluate(
             cores = [[candidate.core for candidate in candidates] for candidates in found]
             progress.note(f"decoded {start + len(part)}/{len(rows)} tasks")
             cases = [Case(row, mine) for row, mine in zip(part, cores, strict=True)]
-            for index, judged in pool.judge(cases, measure=True):
+            for index, judged in opened.judge(cases, measure=True):
                 verdicts = [judgement.verdict for judgement in judged]
                 plain = [bool(judgement.plain) for judgement in judged]
                 row = part[index]

@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dice_training.judging import cores
+from dice_training.pool import PoolError
+from dice_training.pool.cli import add_pool
 
 if TYPE_CHECKING:
     from dice_engine.verify.session import DeviceName
+
+    from dice_training.pool.work import Device
 
 
 def main(argv: list[str]) -> int:
@@ -26,6 +30,7 @@ def main(argv: list[str]) -> int:
     infill.add_argument("--limit", type=int, help="only the first LIMIT rows")
     infill.add_argument("--seed", type=int, default=0)
     infill.add_argument("--workers", type=int, default=cores(), help="verifying processes (one a core)")
+    add_pool(infill)
     infill.add_argument("--out", type=Path, help="write every candidate and verdict here, as JSONL")
     infill.add_argument(
         "--candidates",
@@ -51,6 +56,7 @@ def main(argv: list[str]) -> int:
         command.add_argument("--limit", type=int, help="only the first LIMIT tasks")
         command.add_argument("--seed", type=int, default=0)
         command.add_argument("--workers", type=int, default=cores(), help="verifying processes (one a core)")
+        add_pool(command)
         command.add_argument(
             "--out", type=Path, help="folder of results; a run goes on with what is missing there"
         )
@@ -59,6 +65,9 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     try:
         return args.run(args)
+    except PoolError as error:
+        print(f"dice eval: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("dice eval: stopped", file=sys.stderr)
         return 1
@@ -95,6 +104,7 @@ def _benchmark(args: argparse.Namespace) -> int:
             checkpoint=checkpoint,
             device=device,
             workers=args.workers,
+            pool=args.pool,
             report=lambda line: print(line, file=sys.stderr, flush=True),
         )
     except (DataError, CheckpointError) as error:
@@ -130,6 +140,7 @@ def _infill(args: argparse.Namespace) -> int:
             limit=args.limit,
             seed=args.seed,
             workers=args.workers,
+            pool=args.pool,
             out=args.out,
             report=lambda line: print(line, file=sys.stderr, flush=True),
             decoded_before=args.candidates,
@@ -141,7 +152,7 @@ def _infill(args: argparse.Namespace) -> int:
     return 0
 
 
-def resolve_device(device: DeviceName) -> DeviceName:
+def resolve_device(device: DeviceName) -> Device:
     if device != "auto":
         return device
     import torch

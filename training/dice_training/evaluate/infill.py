@@ -14,10 +14,10 @@ from dice_engine.verify.verdict import CORRECT, Verdict
 
 from dice_training.data import DataError, read_rows, request_of
 from dice_training.evaluate.scores import label, mean, pass_at_k
-from dice_training.judging import Case, JudgePool
+from dice_training.judging import LOCAL, Case, JudgePool, Options, open_pool
 
 if TYPE_CHECKING:
-    from dice_engine.verify.session import DeviceName
+    from dice_training.pool.work import Device
 
 Report = Callable[[str], None]
 
@@ -39,13 +39,14 @@ def evaluate(
     file: Path,
     *,
     checkpoint: Path | None,
-    device: DeviceName,
+    device: Device,
     n: int,
     limit: int | None,
     seed: int,
     workers: int,
     out: Path | None,
     report: Report,
+    pool: str = LOCAL,
     decoded_before: Path | None = None,
 ) -> dict[str, Any]:
     """Decode ``n`` candidates for each test row of ``file`` and verify them on ``device`` (``cpu`` or ``cuda``).
@@ -55,13 +56,13 @@ def evaluate(
     rows = list(read_rows(file, "test"))[:limit]
     start = time.monotonic()
     # The workers start while the engine decodes.
-    with JudgePool(device, workers) as pool:
+    with open_pool(pool, Options(device), workers) as opened:
         if decoded_before is not None:
             decoded = read_candidates(rows, decoded_before, n)
         else:
             decoded = decode(rows, checkpoint, device, n, seed, report)
         decode_seconds = time.monotonic() - start
-        judged = judge(decoded, pool, report)
+        judged = judge(decoded, opened, report)
     summary = summarise(judged, n)
     summary["decode_seconds"] = round(decode_seconds, 1)
     summary["verify_seconds"] = round(time.monotonic() - start - decode_seconds, 1)
@@ -76,7 +77,7 @@ def evaluate(
 
 
 def decode(
-    rows: list[dict[str, Any]], checkpoint: Path | None, device: DeviceName, n: int, seed: int, report: Report
+    rows: list[dict[str, Any]], checkpoint: Path | None, device: Device, n: int, seed: int, report: Report
 ) -> list[Judged]:
     from dice_engine.engine import Engine
 

@@ -19,7 +19,7 @@ from dice_engine.model.tokenizer import DiceTokenizer
 from dice_engine.model.weights import load_model, save_folder
 from dice_engine.verify.verdict import Verdict
 
-from dice_training.judging import Case, Judgement, JudgePool, Pending, cores
+from dice_training.judging import LOCAL, Case, Judgement, JudgePool, Options, Pending, cores, open_pool
 from dice_training.recipe import RecipeError
 from dice_training.rl.curriculum import Curriculum
 from dice_training.rl.journal import Journal, Scored, mix
@@ -39,8 +39,16 @@ REMEMBERED = 100_000
 CUT = Verdict("build_error", rule="cut", reason="the reply was cut at the length limit")
 
 
-def train(recipe: RlRecipe, report: Report, *, resume: bool = False, stop_after: float | None = None) -> Path:
-    """Run ``recipe`` and return the checkpoint folder; ``report`` gets one line of progress at a time.
+def train(
+    recipe: RlRecipe,
+    report: Report,
+    *,
+    resume: bool = False,
+    stop_after: float | None = None,
+    pool: str = LOCAL,
+) -> Path:
+    """Run ``recipe`` and return the checkpoint folder; ``report`` gets one line of progress at a time. Replies are
+    judged in ``pool`` (see ``open_pool``).
 
     After ``stop_after`` minutes, at Ctrl-C and at SIGTERM the run ends with the step it is at, its state and checkpoint
     saved (a second Ctrl-C does not wait); a signal then raises :class:`KeyboardInterrupt`. ``resume`` goes on then.
@@ -68,19 +76,18 @@ def train(recipe: RlRecipe, report: Report, *, resume: bool = False, stop_after:
     policy = Policy(model, recipe)
     done = load_state(output, recipe, model, policy.optimizer, curricula) if resume else 0
     workers = recipe.workers or cores()
+    judging = Options(
+        "cuda" if device.type == "cuda" else "cpu",
+        budget=BUDGET,
+        timeout=TIMEOUT,
+        build_timeout=BUILD_TIMEOUT,
+    )
     until = time.monotonic() + 60 * stop_after if stop_after is not None else None
     with (
         _Interrupt() as interrupt,
-        JudgePool(
-            device.type,  # type: ignore[arg-type]
-            workers,
-            budget=BUDGET,
-            timeout=TIMEOUT,
-            build_timeout=BUILD_TIMEOUT,
-            deadline=DEADLINE,
-        ) as pool,
+        open_pool(pool, judging, workers, deadline=DEADLINE) as opened,
     ):
-        run = Run(recipe, policy, Sampler(model, tokenizer, recipe.temperature, recipe.threshold), pool)
+        run = Run(recipe, policy, Sampler(model, tokenizer, recipe.temperature, recipe.threshold), opened)
         journal = Journal(output, done)
         for step in range(done, recipe.steps):
             number, phase = recipe.phase_of(step)
@@ -128,7 +135,8 @@ class Run:
         rolled = time.monotonic()
         judged = [(task, rollouts, pending.case, pending.result()) for task, rollouts, pending in decoded]
         if recipe.speed:
-            judged = [(t, r, case, self.pool.measure(case, found)) for t, r, case, found in judged]
+            timed = self.pool.measure([case for *_, case, _ in judged], [found for *_, found in judged])
+            judged = [(t, r, case, found) for (t, r, case, _), found in zip(judged, timed, strict=True)]
         groups = [self._score(task, rollouts, case, found) for task, rollouts, case, found in judged]
         for group in groups:
             curriculum.note(group.task.id, step, group.correct)
