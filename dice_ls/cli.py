@@ -22,6 +22,7 @@ _MODULES = {
     "cuke": ("dice_training", ["cuke"], "build, import and describe training data"),
     "train": ("dice_training", ["train"], "train a checkpoint from a recipe"),
     "eval": ("dice_training", ["eval"], "score a checkpoint on benchmarks"),
+    "verify-pool": ("dice_training", ["verify-pool"], "machines that judge candidates together"),
 }
 _BENCHES = {"decode": "dice_engine.bench.decode", "verify": "dice_engine.bench.verify"}
 

@@ -1,10 +1,10 @@
-"""``python -m dice_training cuke|train|eval ...``: dispatches, importing only what the command needs."""
+"""``python -m dice_training cuke|train|eval|verify-pool ...``: dispatches, importing only what the command needs."""
 
 from __future__ import annotations
 
 import sys
 
-_USE = "usage: python -m dice_training {cuke,train,eval} ..."
+_USE = "usage: python -m dice_training {cuke,train,eval,verify-pool} ..."
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -19,6 +19,8 @@ def main(argv: list[str] | None = None) -> int:
         from dice_training.train_cli import main as run
     elif command == "eval":
         from dice_training.evaluate.cli import main as run
+    elif command == "verify-pool":
+        from dice_training.pool.command import main as run
     else:
         print(f"error: unknown command {command!r}; {_USE}", file=sys.stderr)
         return 2

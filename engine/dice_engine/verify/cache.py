@@ -30,6 +30,11 @@ _KEPT = frozenset(
 )
 
 
+def keeps(verdict: Verdict) -> bool:
+    """Whether a verdict would be the same another time."""
+    return verdict.verdict in _KEPT
+
+
 class VerdictCache:
     """A cache folder of verdicts. A folder that cannot be used makes a cache that holds nothing."""
 
@@ -55,7 +60,7 @@ class VerdictCache:
             return None
 
     def put(self, key: str, verdict: Verdict) -> None:
-        if self._store is None or verdict.verdict not in _KEPT:
+        if self._store is None or not keeps(verdict):
             return
         try:
             self._store.set(key, verdict.to_json())
