@@ -13,6 +13,7 @@ import torch
 from dice_engine.decode.batch import BatchDecoder
 from dice_engine.decode.generation import Generation
 from dice_engine.decode.jobs import BlockEvent, DecodeError, DecodeRequest, Job, JobFailed
+from dice_engine.decode.rows import NewRow, Rows
 from dice_engine.decode.sampling import counter_noise
 from dice_engine.decode.strategies import STRATEGIES, DecodeOptions
 from dice_engine.model.config import SdarConfig
@@ -350,6 +351,20 @@ def decode_together(
     list(run(decoder))
     assert decoder.pool.available == decoder.pool.count - 1, "pages were lost"
     return [[(r.tokens, r.step_map, r.stopped) for r in job.replies] for job in jobs]
+
+
+def random_rows(size: int, count: int, seed: int, device: str = "cpu") -> Rows:
+    """Rows of every strategy and several temperatures, limits and numbers of stop tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = Rows(count, size, 1, torch.device(device))
+    new = []
+    for i in range(count):
+        tail = torch.randint(2, 50, (i % size,), generator=generator).tolist()
+        options = DecodeOptions(8 + i, STRATEGIES[i % 4], steps=1 + i % 3, threshold=0.05, gamma=6.0)
+        limit, heat = size * 3 + len(tail) + 2 * i + 1, [0.0, 1.0, 0.7][i % 3]
+        new.append(NewRow(size * 3, tail, limit, 7 + i, heat, options, [0, 5, 9, 33][: i % 5]))
+    rows.put(range(count), new)
+    return rows
 
 
 @pytest.mark.parametrize("block", [1, 3, 4, 16])

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from dice_engine.decode.rows import LIVE, NewRow, Rows
+from dice_engine.decode.rows import LIVE
 from dice_engine.decode.sampling import Needs
-from dice_engine.decode.strategies import STRATEGIES, DecodeOptions
-from test_decode import decode_together, make_model, mixed_requests, prompt_of
+from dice_engine.decode.strategies import STRATEGIES
+from test_decode import decode_together, make_model, mixed_requests, prompt_of, random_rows
 
 pytestmark = [
     pytest.mark.gpu,
@@ -73,25 +73,12 @@ def test_generate_on_the_gpu_equals_the_cpu(strategy: str) -> None:
         assert (got.tokens, got.step_map) == (expected.tokens, expected.step_map)
 
 
-def random_rows(size: int, count: int, seed: int) -> Rows:
-    generator = torch.Generator().manual_seed(seed)
-    rows = Rows(count, size, 1, torch.device("cuda"))
-    new = []
-    for i in range(count):
-        tail = torch.randint(2, 50, (i % size,), generator=generator).tolist()
-        options = DecodeOptions(8 + i, STRATEGIES[i % 4], steps=1 + i % 3, threshold=0.05, gamma=6.0)
-        limit, heat = size * 3 + len(tail) + 2 * i + 1, [0.0, 1.0, 0.7][i % 3]
-        new.append(NewRow(size * 3, tail, limit, 7 + i, heat, options, [0, 5, 9, 33][: i % 5]))
-    rows.put(range(count), new)
-    return rows
-
-
 @pytest.mark.parametrize("size", [1, 3, 4, 16, 64])
 @pytest.mark.parametrize("vocab", [61, 5000, 151936])
 def test_fused_unmasking_equals_its_twin(size: int, vocab: int) -> None:
     from dice_engine.decode import fused_step
 
-    ours, twin = random_rows(size, 7, vocab), random_rows(size, 7, vocab)
+    ours, twin = (random_rows(size, 7, vocab, "cuda") for _ in range(2))
     for step in range(4):
         generator = torch.Generator("cuda").manual_seed(step)
         logits = torch.randn(7, size, vocab, generator=generator, device="cuda") * 4
