@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dice_engine.source import pytorch
 from dice_engine.source.cuda import KernelSpan, find_kernels
+from dice_engine.source.fixture import with_fixture
 from dice_engine.source.hole import Hole
 from dice_engine.source.holes import decode, find_holes
 from dice_engine.source.lines import to_bytes, to_text
@@ -34,6 +35,7 @@ async def check_of(text: str, path: str, opened: str, hole: Hole, device: Device
 
     Raises NotCheckable when there is nothing else to compare with, or no way to run it.
     """
+    hole = replace(hole, plan=with_fixture(hole.plan, path))
     if not hole.plan.runnable:
         raise NotCheckable(hole.plan.reason or "nothing tells how to run it")
     if hole.kind == "module" or hole.string_content is not None or hole.kind == "load_inline_core":

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 from dice_engine.prompts import core_request
 from dice_engine.source import pytorch
 from dice_engine.source.context import ENOUGH, shortened
+from dice_engine.source.fixture import with_fixture
 from dice_engine.source.hole import Hole
 from dice_engine.source.holes import apply, decode
+from dice_engine.source.plan import Plan
 from dice_engine.source.project import Build
 from dice_engine.wire import Device, GenerateRequest, VerifyRequest
 
@@ -75,15 +77,18 @@ class Request:
         """The document with ``core`` in the hole against the document as it is.
 
         Raises:
-            NotCheckable: no class of a Python file runs the hole.
+            NotCheckable: no class of a Python file runs the hole, or its fixture is not there.
             LiteralError: the string around the hole cannot hold the core.
         """
-        candidate = apply(self.hole, core)
-        request = VerifyRequest("", self.text, candidate, plan=self.hole.plan, device=self.device)
+        candidate, plan = apply(self.hole, core), self._plan()
+        request = VerifyRequest("", self.text, candidate, plan=plan, device=self.device)
         if self._runs_as_module:
             reference, rewritten = self._classes(core)
-            makers = (self.hole.plan.inputs_source or "") + called(self.hole)
-            request = replace(request, original=self.text + makers, candidate=candidate + makers)
+            function = called(self.hole)
+            makers = (plan.inputs_source or "") + function
+            # A fixture runs where the reference does, and nowhere else.
+            theirs = function if plan.fixture is not None else makers
+            request = replace(request, original=self.text + makers, candidate=candidate + theirs)
             return replace(request, reference_class=reference, candidate_class=rewritten)
         if self.in_python:
             decoded = decode(self.hole)
@@ -96,8 +101,15 @@ class Request:
             )
         return replace(request, kernel=self.hole.name)
 
+    def _plan(self) -> Plan:
+        plan = with_fixture(self.hole.plan, self.path)
+        if not plan.runnable:
+            raise NotCheckable(plan.reason or "nothing tells how to run it")
+        return plan
+
     def check(self) -> None:
         """Raises NotCheckable now instead of after decoding."""
+        self._plan()
         if self._runs_as_module and self.hole.kind != "module":
             self._classes("")
 

@@ -20,7 +20,7 @@ TEXT = (Path(__file__).parents[1] / "sources" / "tensors.cu").read_text()
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[VerifySession]:
-    with VerifySession("cpu", timeout=20.0) as opened:
+    with VerifySession("cpu", timeout=60.0) as opened:
         yield opened
 
 

@@ -148,11 +148,11 @@ def test_no_plan_says_why(session: VerifySession) -> None:
     assert "flip_rows" in found.reason
 
 
-def test_a_fixture_is_declined_in_words(session: VerifySession) -> None:
+def test_a_fixture_without_a_launch_is_declined_in_words(session: VerifySession) -> None:
     text = "// @dice fixture=tests/x.py:make\n__global__ void k(float* y, int n) { if (n > 0) y[0] = 1; }\n"
     found = session.verify_kernel(text, text + "//", "k")
     assert found.verdict == "no_plan"
-    assert "tests/x.py:make" in found.reason
+    assert "a fixture needs grid= and block=" in found.reason
 
 
 def test_a_build_error_names_the_users_line(session: VerifySession) -> None:

@@ -74,14 +74,7 @@ class Annotation:
         """
         self.text.errors.clear()
         if self.fixture is not None:
-            return Plan(
-                "annotation",
-                kernel=kernel,
-                params=tuple(params),
-                fixture=self.fixture,
-                tolerance=self.tolerance,
-                origin=self._origin("fixture", "tol"),
-            )
+            return self._with_fixture(params, kernel, base)
         if self.inputs is not None and base is not None and base.wrapper is not None:
             self.arguments([param.name for param in base.params])
         plan = self._own_launch(params, kernel, base) if self.grid else self._refined(base)
@@ -106,8 +99,9 @@ class Annotation:
             return Plan(
                 "annotation",
                 fixture=self.fixture,
+                init=tuple(source for _, source in self.init or ()),
                 tolerance=self.tolerance,
-                origin=self._origin("fixture", "tol"),
+                origin=self._origin("fixture", "init", "tol"),
             )
         self.text.errors.clear()
         if self.inputs is None:
@@ -126,6 +120,35 @@ class Annotation:
             inputs_source=text,
             tolerance=self.tolerance,
             origin=self._origin("inputs", "init", "tol"),
+        )
+
+    def _with_fixture(self, params: Sequence[Param], kernel: str, base: Plan | None) -> Plan:
+        """What a fixture gives are the arguments of ``base``'s wrapper, or with ``grid`` those of the kernel."""
+        own = self.grid is not None
+        if own and self.block is None:
+            self.text.error(self.place("grid"), "`grid=` needs `block=` beside it")
+            raise AnnotationErrors(self.text.errors)
+        if not own and (base is None or not base.runnable):
+            why = f": {base.reason}" if base is not None and base.reason else ""
+            return Plan.none(
+                f"a fixture needs grid= and block= beside it, or a function that launches {kernel}{why}"
+            )
+        called = tuple(params) if own or base is None else base.params
+        return Plan(
+            "annotation",
+            kernel=kernel,
+            wrapper=None if own or base is None else base.wrapper,
+            params=called,
+            grid=_three(self.grid) if self.grid else None,
+            block=_three(self.block) if own and self.block else None,
+            shared=self.smem or "0",
+            buffers=tuple(Buffer(p.name, "in" if p.const else "inout", "0") for p in called if p.pointer),
+            templates=self.templates or (base.templates if base is not None and not own else ({},)),
+            sizes=({},),
+            fixture=self.fixture,
+            arguments=base.arguments if base is not None and not own else (),
+            tolerance=self.tolerance,
+            origin=self._origin("fixture", "host", "grid", "block", "smem", "tmpl", "tol"),
         )
 
     def arguments(self, params: Sequence[str]) -> tuple[str, ...] | None:

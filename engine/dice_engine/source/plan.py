@@ -71,6 +71,8 @@ class Plan:
     tolerance: Tolerance | None = None
     fixture: str | None = None
     """``path.py:function`` that makes the arguments, when an annotation names one."""
+    init: tuple[str, ...] = ()
+    """Beside a fixture: Python expressions for the arguments of a module's constructor."""
     arguments: tuple[str, ...] = ()
     """For a wrapper that takes torch tensors: a Python expression over the sizes for each argument of its call."""
     inputs_source: str | None = None

@@ -160,6 +160,8 @@ def _file_plan(
     tensors = [f for f in callers if takes_tensors(f)]
     if not raw and not tensors:
         return Plan.none(_not_raw(kernel, callers))
+    if annotation is not None and annotation.fixture is not None:
+        return _called_with_fixture((raw or tensors)[0], kernel)
     plans = []
     for wrapper in raw:
         key = (kernel, frozenset(known), repr(templates), program.reads(wrapper))
@@ -177,6 +179,20 @@ def _file_plan(
             return plan
         plans.append(plan)
     return plans[0]
+
+
+def _called_with_fixture(function: HostFunction, kernel: str) -> Plan:
+    """What a fixture's arguments are given to."""
+    made = tuple(f"fixture[{param.name!r}]" for param in function.params) if takes_tensors(function) else ()
+    return Plan(
+        "annotation",
+        kernel=kernel,
+        wrapper=function.name,
+        params=function.params,
+        templates=_templates(function) or ({},),
+        arguments=made,
+        sizes=({},),
+    )
 
 
 def _is_raw(function: HostFunction) -> bool:

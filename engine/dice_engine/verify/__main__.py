@@ -41,6 +41,8 @@ def main(argv: list[str] | None = None) -> int:
     zygote = Zygote.shared()
     from rich.console import Console
 
+    from dice_engine.source.fixture import with_fixture
+    from dice_engine.source.plans import kernel_plan
     from dice_engine.verify.cache import VerdictCache
     from dice_engine.verify.report import show
     from dice_engine.verify.session import VerifySession
@@ -57,7 +59,8 @@ def main(argv: list[str] | None = None) -> int:
                 verdict = session.verify_module(reference, candidate)
             else:
                 kernel = options.kernel or _changed_kernel(parser, reference, candidate)
-                verdict = session.verify_kernel(reference, candidate, kernel)
+                plan = with_fixture(kernel_plan(reference, kernel), str(options.reference))
+                verdict = session.verify_kernel(reference, candidate, kernel, plan)
     except Failed as failure:
         parser.error(failure.reason)
     finally:

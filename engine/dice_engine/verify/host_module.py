@@ -18,22 +18,30 @@ FIRST_OTHER_SEED = 3
 """Inputs of this seed and the following ones have the plan's other sizes, in order."""
 
 
-def host_module(text: str, plan: Plan, timed: bool) -> str:
-    """The Python text that calls ``plan.wrapper`` of ``text``; ``timed``: its first sizes are those to time."""
+def host_module(text: str, plan: Plan, timed: bool, makers: bool = True) -> str:
+    """The Python text that calls ``plan.wrapper`` of ``text``; ``timed``: its first sizes are those to time.
+
+    ``makers``: with the functions that make its inputs.
+    """
     assert plan.wrapper is not None
     program = HostProgram(text)
     function = program.functions.get(plan.wrapper)
     returns = function is None or function.return_type != "void"
     written = [index for index, param in enumerate(plan.params[: len(plan.arguments)]) if is_tensor(param)]
     result = "result" if returns else f"tuple(arguments[index] for index in {written})"
-    names = sorted({name for sizes in plan.sizes for name in sizes})
-    return _TEXT.format(
+    module = _TEXT.format(
         text=text,
         bound=[] if re.search(r"\bPYBIND11_MODULE\s*\(", text) else [plan.wrapper],
         function=_bound_name(text, plan.wrapper),
         name=CLASS,
         result=result,
-        parameters=", ".join(names),
+    )
+    if not makers:
+        return module
+    if plan.inputs_source is not None:
+        return module + plan.inputs_source
+    return module + _MAKERS.format(
+        parameters=", ".join(sorted({name for sizes in plan.sizes for name in sizes})),
         arguments=", ".join(plan.arguments),
         sets=size_sets(plan, timed),
         first=FIRST_OTHER_SEED,
@@ -56,13 +64,16 @@ _TEXT = """import torch
 from torch.utils.cpp_extension import load_inline
 
 _extension = load_inline(name="dice_host_call", cpp_sources="", cuda_sources={text!r}, functions={bound!r})
-_sets = {sets!r}
 
 
 class {name}(torch.nn.Module):
     def forward(self, *arguments):
         result = _extension.{function}(*arguments)
         return {result}
+"""
+_MAKERS = """
+
+_sets = {sets!r}
 
 
 def _arguments({parameters}):

@@ -30,6 +30,7 @@ from dice_engine.verify.folder import SessionFolder
 from dice_engine.verify.host_module import CLASS, FIRST_OTHER_SEED, host_module, size_sets
 from dice_engine.verify.judge import static
 from dice_engine.verify.judge.kernel import KernelTrial, OriginalKernel
+from dice_engine.verify.judge.kernel_fixture import FixtureKernel
 from dice_engine.verify.judge.module import Findings, ModuleTrial
 from dice_engine.verify.judge.outcome import (
     check_body,
@@ -145,10 +146,8 @@ class VerifySession:
         """Judge ``candidate`` (a whole ``.cu`` text) against ``original`` by running ``kernel`` as ``plan`` says."""
         started = time.monotonic()
         plan = plan or kernel_plan(original, kernel)
-        if plan.fixture is not None:
-            plan = Plan.none(
-                f"arguments from a fixture ({plan.fixture}) are not run: give sizes(...) and in/out(...)"
-            )
+        if plan.fixture is not None and plan.inputs_source is None:
+            plan = Plan.none(f"the text of the fixture {plan.fixture} is not known")
         if not plan.runnable:
             return self._finished(Verdict("no_plan", reason=plan.reason or "no plan"), started)
         identity = {
@@ -264,7 +263,8 @@ class VerifySession:
         finding = static.check_cpp(candidate, original) or check_body(candidate, kernel)
         if finding is not None:
             return refused(finding)
-        reference, rewritten = (host_module(text, plan, measure) for text in (original, candidate))
+        reference = host_module(original, plan, measure)
+        rewritten = host_module(candidate, plan, measure, makers=False)
         others = len(size_sets(plan, measure)) - 1
         seeds = range(FIRST_OTHER_SEED, FIRST_OTHER_SEED + others)
         return self._judge_module(reference, rewritten, CLASS, CLASS, measure, seeds, plan.tolerance)
@@ -357,7 +357,8 @@ class VerifySession:
         if found is None or found.worker.dead:
             worker = self._reference_worker()
             try:
-                found = OriginalKernel(
+                kind = OriginalKernel if plan.fixture is None else FixtureKernel
+                found = kind(
                     worker, text, plan, self.timeout, self.build_timeout, not self.cuda, self.cuda
                 )
             except BaseException:

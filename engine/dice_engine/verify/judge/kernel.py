@@ -96,7 +96,7 @@ class OriginalKernel:
         return self.case(f"0/{self.plan.sizes.index(measuring_sizes(self.plan))}/0/{GIVEN}")
 
     def _make(self, name: str, template: int, sizes: int, seed: int, fill: str) -> KernelCase | None:
-        message = case_message(self.plan, template, sizes, seed, fill)
+        message = self._message(template, sizes, seed, fill)
         if fill == OTHER and not self._made_for(message):
             return None
         first = self._run(message)
@@ -142,6 +142,9 @@ class OriginalKernel:
             )
             limits[-1] = replace(limits[-1], scale=compare.scale(want))
         return KernelCase(name, message, expected, limits)
+
+    def _message(self, template: int, size: int, seed: int, fill: str) -> dict[str, Any]:
+        return case_message(self.plan, template, size, seed, fill)
 
     def _made_for(self, message: dict[str, Any]) -> bool:
         """Whether the original is meant for these sizes: it writes all of what it only writes, and stays inside."""
