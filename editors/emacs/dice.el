@@ -169,7 +169,8 @@ never."
 (cl-defmethod eglot-handle-request
   ((_server dice-server) (_method (eql window/showMessageRequest)) &key message actions &allow-other-keys)
   "Ask what MESSAGE asks; unlike eglot's own, RET alone chooses none of ACTIONS."
-  (let ((chosen (completing-read (concat message " ") (mapcar (lambda (one) (plist-get one :title)) actions) nil t)))
+  (let* ((titles (mapcar (lambda (one) (plist-get one :title)) actions))
+         (chosen (completing-read (format "%s (%s) " message (string-join titles " / ")) titles nil t)))
     (unless (string-empty-p chosen) (list :title chosen))))
 
 ;;;###autoload
@@ -232,19 +233,37 @@ never."
             (list :range (list :start (eglot--pos-to-lsp-position (region-beginning))
                                :end (eglot--pos-to-lsp-position (region-end)))))))
 
-(defun dice--request (command &rest more)
-  "Ask the server to run COMMAND for the code at point; return its answer.
-MORE is added to the argument."
+(defun dice--server-for (command)
+  "The server of this buffer, in step with its text, if it takes COMMAND."
   (let ((server (dice--server)))
     (unless (dice--knows-p server command)
       (user-error "This dice-ls is too old for %s: update it" command))
     (eglot--signal-textDocument/didChange)
+    server))
+
+(defun dice--execution (command more)
+  "What asks the server to run COMMAND for the code at point.
+MORE is added to the argument."
+  (list :command command :arguments (vector (append (dice--place) more))))
+
+(defun dice--request (command &rest more)
+  "Ask the server to run COMMAND for the code at point; return its answer.
+MORE is added to the argument."
+  (let ((server (dice--server-for command)))
     (condition-case failure
-        (jsonrpc-request server :workspace/executeCommand
-                         (list :command command :arguments (vector (append (dice--place) more))))
+        (jsonrpc-request server :workspace/executeCommand (dice--execution command more))
       (jsonrpc-error
        (user-error "DICE: %s" (or (alist-get 'jsonrpc-error-message (cdr failure))
                                   (error-message-string failure)))))))
+
+(defun dice--run (command)
+  "Ask the server to run COMMAND for the code at point and do not wait.
+Somebody who waited for the answer would leave the question about trust, which
+may come first, when the answer comes."
+  (jsonrpc-async-request
+   (dice--server-for command) :workspace/executeCommand (dice--execution command nil)
+   :success-fn #'ignore :timeout-fn #'ignore
+   :error-fn (lambda (failure) (message "DICE: %s" (plist-get failure :message)))))
 
 ;;;; The mode line
 
@@ -616,11 +635,15 @@ It is nil when ITEM does not begin with what stands before point."
 ;;;; Evidence and trace
 
 (defvar dice-evidence-keywords
-  '(("\\*\\*\\(.+?\\)\\*\\*" 1 'bold) ("`\\([^`\n]+\\)`" 1 'font-lock-constant-face)))
+  '(("\\(\\*\\*\\)\\(.+?\\)\\(\\*\\*\\)" (1 '(face nil invisible t)) (2 'bold) (3 '(face nil invisible t)))
+    ("\\(`\\)\\([^`\n]+\\)\\(`\\)"
+     (1 '(face nil invisible t)) (2 'font-lock-constant-face) (3 '(face nil invisible t))))
+  "Markdown as it is meant, without its signs.")
 
 (define-derived-mode dice-evidence-mode special-mode "DICE evidence"
   "The evidence of one kernel or module."
-  (setq font-lock-defaults '(dice-evidence-keywords t))
+  (setq font-lock-defaults '(dice-evidence-keywords t)
+        font-lock-extra-managed-props '(invisible))
   (visual-line-mode 1))
 
 (defun dice--show-text (name mode text)
@@ -719,7 +742,7 @@ It is nil when ITEM does not begin with what stands before point."
 (defmacro dice--define (name command doc)
   "Define NAME, which runs COMMAND of the server for the code at point.
 DOC says what it does."
-  `(defun ,name () ,doc (interactive) (dice--request ,command)))
+  `(defun ,name () ,doc (interactive) (dice--run ,command)))
 
 (dice--define dice-find-faster "dice.findFaster" "Search for a faster version of the code at point.")
 (dice--define dice-check-kernel "dice.checkKernel" "Check the kernel at point against its reference.")

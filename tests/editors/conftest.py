@@ -104,6 +104,10 @@ class Place:
 
     def close(self) -> None:
         self.kill_engine()
+        pid = int((self.engine_folder / "pid").read_text()) if (self.engine_folder / "pid").exists() else 0
+        program = Path(f"/proc/{pid}/cmdline")
+        if program.exists() and b"scripted.py" in program.read_bytes():  # one that a scenario has started
+            os.kill(pid, signal.SIGKILL)
         end_real_engine(self.environment)
 
 
@@ -149,6 +153,14 @@ def place_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         one.start_engine()
         yield one
         one.close()
+
+
+def old_python(place: Place) -> Path:
+    """A "Python" whose ``dice_ls.server`` is the old one."""
+    old = place.folder / "old-python"
+    old.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "old_server.py"}"\n', encoding="utf-8")
+    old.chmod(0o755)
+    return old
 
 
 def needs(program: Path | str, *clients: str) -> str:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from applied import compiles, value_of
-from conftest import CLIENTS, HERE, ROOT, Place, needs
+from conftest import CLIENTS, HERE, ROOT, Place, needs, old_python
 from ports import free_port, wait_for_port
 from samples import FAST
 
@@ -22,6 +22,8 @@ SCENARIOS = (
     "search_preview_apply_undo",
     "action_applies_to_the_byte",
     "stale_preview_is_not_applied",
+    "evidence_and_trace",
+    "ghost_text",
     "cancel",
     "edit_while_it_runs",
     "python_string",
@@ -29,6 +31,7 @@ SCENARIOS = (
     "engine_killed",
     "server_killed",
     "install_server",
+    "old_client",
     "old_server",
 )
 
@@ -36,14 +39,11 @@ SCENARIOS = (
 def run_host(place: Place, *options: str, **more: str) -> dict[str, str]:
     """What the tests say that VS Code's extension host runs, in one window."""
     port, target = free_port(), place.folder / "results.json"
-    old = place.folder / "old-python"
-    old.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "old_server.py"}"\n', encoding="utf-8")
-    old.chmod(0o755)
     environment = {
         **os.environ,
         **place.environment,
         "DICE_TEST_RESULTS": str(target),
-        "DICE_TEST_OLD_PYTHON": str(old),
+        "DICE_TEST_OLD_PYTHON": str(old_python(place)),
         "DICE_TEST_RESTART": json.dumps([sys.executable, str(HERE / "scripted.py")]),
         "DICE_TEST_REQUIREMENT": str(ROOT),
         **more,

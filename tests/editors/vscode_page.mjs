@@ -25,10 +25,16 @@ export async function window(base, workspace, pictures) {
     return `${base}/?folder=${workspace}&payload=${encodeURIComponent(JSON.stringify([['openFile', remote]]))}`;
   };
   const lens = (text) => page.locator('.codelens-decoration', { hasText: text }).first();
+  /** A picture of the window at rest: two in a row are the same. */
   const picture = async (name) => {
-    await page.mouse.move(700, 852); // the status bar: over an editor its scroll bars would show
-    await until(async () => !(await page.locator('.monaco-editor .scrollbar.visible').count()), 'no scroll bars');
-    await page.screenshot({ path: path.join(pictures, name), animations: 'disabled', caret: 'hide' });
+    await page.mouse.move(700, 852); // the status bar: nothing there changes its looks
+    let before = Buffer.alloc(0);
+    for (let tries = 0; tries < 20; tries += 1) {
+      const now = await page.screenshot({ path: path.join(pictures, name), animations: 'disabled', caret: 'hide' });
+      if (now.equals(before)) return;
+      before = now;
+      await sleep(200);
+    }
   };
   const lines = async () => (await page.locator('.editor-instance .view-line').allInnerTexts()).join('\n').replaceAll('\u00a0', ' ');
 
@@ -56,17 +62,19 @@ export async function window(base, workspace, pictures) {
   }
 
   async function command(title) {
-    await page.keyboard.press('F1');
-    await page.locator('.quick-input-widget input').waitFor();
-    await page.keyboard.type(title);
+    const input = page.locator('.quick-input-widget input').first();
+    await insist(() => page.keyboard.press('F1'), input, 'the list of commands');
+    await input.fill(`>${title}`);
     await page.locator('.quick-input-list .monaco-list-row', { hasText: title }).first().click();
   }
 
-  /** The quick-fix menu at the cursor, with an entry. */
+  /** The quick-fix menu at the cursor, with an entry; asked for again while the server comes up. */
   async function menu(entry) {
-    await page.keyboard.press('Control+.');
     const found = page.locator('.action-widget').getByText(entry).first();
-    await found.waitFor();
+    await insist(async () => {
+      await page.keyboard.press('Escape');
+      await page.keyboard.press('Control+.');
+    }, found, `a menu with ${entry}`);
     return found;
   }
 

@@ -4,7 +4,7 @@ import { writeFileSync } from 'node:fs';
 import { window } from './vscode_page.mjs';
 
 const [base, workspace, results, pictures] = process.argv.slice(2);
-const { page, close, url, lens, clickLens, picture, lines, untilLines, command, evidenceFrame } = await window(base, workspace, pictures);
+const { page, close, url, lens, clickLens, picture, lines, untilLines, cursor, command, menu, applyPreview, evidenceFrame } = await window(base, workspace, pictures);
 const said = { failed: '' };
 
 try {
@@ -17,22 +17,21 @@ try {
   said.lens = await end.innerText();
   await picture('vscode-lens.png');
   if (said.lens.includes('not timed')) {
-    await page.locator('.view-line', { hasText: 'out[i] = v' }).first().click();
-    await page.keyboard.press('Control+.');
-    await page.locator('.action-widget').getByText('Preview: Rewrite').first().waitFor();
-    await picture('vscode-menu.png');
+    await cursor('out[i] = v');
+    await menu('Preview: Rewrite');
     await page.locator('.action-widget .focused', { hasText: 'Preview: Rewrite' }).waitFor();
+    await picture('vscode-menu.png');
     await page.keyboard.press('Enter');
     await page.locator('.monaco-diff-editor').first().waitFor();
+    await untilLines('expf');
     await picture('vscode-preview.png');
-    await page.locator('.editor-actions [aria-label^="Apply this rewrite"]').first().click();
-    await page.locator('.monaco-diff-editor').first().waitFor({ state: 'detached' });
+    await applyPreview();
     await untilLines('v / (1.0 + exp(-v))', false);
     said.applied = await lines();
     await page.keyboard.press('Control+z');
     await untilLines('v / (1.0 + exp(-v))');
   }
-  await page.locator('.view-line', { hasText: 'out[i] = v' }).first().click();
+  await cursor('out[i] = v');
   await command('DICE: Show the evidence');
   const frame = await evidenceFrame();
   await frame.getByRole('button', { name: /Denoising trace of candidate/ }).first().click();
@@ -46,12 +45,12 @@ try {
   }
   await frame.getByRole('slider').focus();
   await page.keyboard.press('Home');
-  for (let pass = 0; pass < 8; pass += 1) await page.keyboard.press('ArrowRight');
+  for (let block = 0; block < 5; block += 1) await page.keyboard.press('PageDown');
+  for (let pass = 0; pass < 2; pass += 1) await page.keyboard.press('ArrowRight');
   await frame.getByRole('slider').scrollIntoViewIfNeeded();
   await picture('vscode-trace.png');
 } catch (error) {
   said.failed = String(error.stack ?? error);
-  await command('Notifications: Show Notifications').catch(() => {});
   await page.screenshot({ path: `${results}.png` });
 }
 writeFileSync(results, JSON.stringify(said, null, 2));

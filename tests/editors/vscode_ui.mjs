@@ -73,7 +73,9 @@ const steps = {
     await page.keyboard.type(' // typed');
     await page.locator('.editor-actions [aria-label^="Apply this rewrite"]').first().click();
     await page.getByText('was edited since this preview').first().waitFor();
-    await command('DICE: Leave this preview').catch(() => {});
+    await page.locator('.editor-actions [aria-label^="Leave this preview"]').first().click();
+    await page.locator('.monaco-diff-editor').first().waitFor({ state: 'detached' });
+    await untilLines('fmaf', false);
   },
 
   async cancel() {

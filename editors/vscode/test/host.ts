@@ -4,7 +4,9 @@ import { spawn } from 'node:child_process';
 import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import * as path from 'node:path';
 import * as vscode from 'vscode';
+import type { Evidence } from '../src/contract';
 import type { Api } from '../src/extension';
+import { Client } from '../src/session';
 
 const engine = process.env.DICE_TEST_ENGINE!;
 const samples: Record<string, string> = JSON.parse(readFileSync(path.join(engine, 'samples.json'), 'utf8'));
@@ -128,6 +130,43 @@ const scenarios: Record<string, () => Promise<void>> = {
     assert.equal(editor.document.getText(), text);
   },
 
+  async evidence_and_trace() {
+    const editor = await open('saxpy.cu');
+    await find(editor);
+    const shown = () => vscode.window.tabGroups.all.flatMap((group) => group.tabs)
+      .find((tab) => tab.input instanceof vscode.TabInputWebview && tab.input.viewType.endsWith('dice.evidence'));
+    const evidence = await vscode.commands.executeCommand<Evidence>('dice.showEvidence');
+    assert.deepEqual(evidence.candidates.filter((one) => one.offerable).map((one) => one.core), [samples.FAST]);
+    assert.match(evidence.markdown, /2.31x faster/);
+    await until(() => shown()?.label === 'Evidence: axpb', 'the panel');
+    await until(() => api.evidence.drawn, 'the page to be there');
+    const trace = await vscode.commands.executeCommand<{ tokens: { text: string; block: number }[] }>('dice.showTrace');
+    assert.equal(trace.tokens.map((token) => token.text).join(''), samples.FAST);
+    assert.ok(new Set(trace.tokens.map((token) => token.block)).size > 1);
+  },
+
+  async ghost_text() {
+    const editor = await open('typing.cu', '    \n');
+    const line = () => editor.document.lineAt(5).text.trim();
+    const end = () => { editor.selection = new vscode.Selection(editor.document.lineAt(5).range.end, editor.document.lineAt(5).range.end); };
+    /** What is accepted is there only once it was shown. */
+    const accept = (command: string, text: string) => until(async () => {
+      await vscode.commands.executeCommand('editor.action.inlineSuggest.trigger');
+      await vscode.commands.executeCommand(`editor.action.inlineSuggest.${command}`);
+      return line() === text;
+    }, text);
+    end();
+    await vscode.commands.executeCommand('type', { text: 'dst[k] =' });
+    await accept('commit', 'dst[k] = alpha * lhs[k] + rhs[k];');
+    await vscode.commands.executeCommand('undo');
+    await until(() => line() === 'dst[k] =', 'what was typed');
+    end();
+    await accept('acceptNextWord', 'dst[k] = alpha');
+    await vscode.commands.executeCommand('type', { text: ' x' });
+    await vscode.commands.executeCommand('editor.action.inlineSuggest.commit');
+    assert.equal(line(), 'dst[k] = alpha x', 'typing something else has hidden it');
+  },
+
   async cancel() {
     const editor = await open('saxpy.cu');
     const before = requests('cancel');
@@ -209,7 +248,9 @@ const scenarios: Record<string, () => Promise<void>> = {
     const editor = await open('saxpy.cu');
     await lens(editor, 'DICE: find faster');
     await vscode.commands.executeCommand('dice.findFaster');
-    await new Promise((resolve) => setTimeout(resolve, 1500));
+    // Answered after the search was refused: the server takes commands in turn.
+    await vscode.commands.executeCommand('dice.status');
+    await lens(editor, 'DICE: find faster');
     assert.equal(requests('generate') + requests('verify'), 0, 'nothing may reach the engine');
     assert.equal(api.session.status?.engine?.running ?? false, false);
   },
@@ -235,6 +276,30 @@ const scenarios: Record<string, () => Promise<void>> = {
     const programs = serverPids()!.map((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')[0]);
     assert.ok(programs.every((program) => program.includes('globalStorage')), programs.join(' '));
     await lens(await open('saxpy.cu'), 'DICE: find faster');
+  },
+
+  /** A client that knows the protocol and nothing of DICE: what an older extension is to this server. */
+  async old_client() {
+    await api.session.stop();
+    const client = new Client('plain', 'Plain', { command: 'dice-ls' }, {
+      documentSelector: [{ scheme: 'file', language: 'cuda-cpp' }],
+      initializationOptions: { trusted: true },
+    });
+    try {
+      await client.start();
+      const editor = await open('saxpy.cu');
+      await lens(editor, 'DICE: find faster');
+      const found = (await actions(editor)).find((one) => one.title.startsWith('Find a faster'))!.command!;
+      await client.sendRequest('workspace/executeCommand', { command: found.command, arguments: found.arguments });
+      await lens(editor, '2.31x verified');
+      const action = (await actions(editor)).find((one) => one.title.startsWith('Rewrite `axpb`: 2.31x'));
+      await vscode.workspace.applyEdit(action!.edit!);
+      assert.equal(editor.document.getText(), rewritten(samples['saxpy.cu'], samples.FAST));
+    } finally {
+      await client.dispose();
+      await api.session.start();
+    }
+    await until(() => api.session.state === 'running', 'the extension\'s own client');
   },
 
   async old_server() {

@@ -12,7 +12,7 @@ function M.show(evidence)
     title = 'DICE: evidence for ' .. evidence.name,
     footer = 'q closes',
   })
-  vim.wo[window].conceallevel = 2
+  vim.wo[window].conceallevel, vim.wo[window].concealcursor = 2, 'nc'
   pcall(vim.treesitter.start, buffer, 'markdown')
 end
 

@@ -21,19 +21,20 @@ function M.open(float)
     widest = math.max(widest, vim.fn.strdisplaywidth(line))
   end
   local width = math.max(20, math.min(math.max(widest, #float.title + 2), vim.o.columns - 6, 110))
-  local height = math.max(1, math.min(#float.lines, vim.o.lines - 6))
-  local window = vim.api.nvim_open_win(buffer, true, {
-    relative = 'editor',
-    row = math.floor((vim.o.lines - height) / 2) - 1,
-    col = math.floor((vim.o.columns - width) / 2),
-    width = width,
-    height = height,
+  local function placed(height)
+    height = math.max(1, math.min(height, vim.o.lines - 6))
+    local row, col = math.floor((vim.o.lines - height) / 2) - 1, math.floor((vim.o.columns - width) / 2)
+    return { relative = 'editor', row = row, col = col, width = width, height = height }
+  end
+  local window = vim.api.nvim_open_win(buffer, true, vim.tbl_extend('error', placed(#float.lines), {
     style = 'minimal',
     border = 'rounded',
     title = ' ' .. float.title .. ' ',
     footer = float.footer and ' ' .. float.footer .. ' ' or nil,
-  })
-  vim.wo[window].wrap = true
+  }))
+  vim.wo[window].wrap, vim.wo[window].linebreak = true, true
+  vim.wo[window].breakindent, vim.wo[window].breakindentopt = true, 'shift:2'
+  vim.api.nvim_win_set_config(window, placed(vim.api.nvim_win_text_height(window, {}).all))
   local function close()
     if vim.api.nvim_win_is_valid(window) then
       vim.api.nvim_win_close(window, true)
