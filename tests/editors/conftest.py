@@ -22,7 +22,9 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 CLIENTS = ROOT / ".editors"
 """Where ``make test-editors`` installs the clients."""
-SHOTS = ROOT / "docs" / "images"
+SHOTS = ROOT / "docs" / "images" if os.environ.get("DICE_PICTURES") else CLIENTS / "pictures"
+"""Where pictures go: only who asks for it makes those of the documentation anew."""
+SHOTS.mkdir(parents=True, exist_ok=True)
 
 
 class Place:
