@@ -4,7 +4,7 @@ At small batches a pass is reading the weights once, so each matrix product is o
 after it (norm, gate, residual); at large ones the library's products are faster, and the rest is fused around them.
 """
 
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false, reportArgumentType=false
 from __future__ import annotations
 
 from collections.abc import Callable

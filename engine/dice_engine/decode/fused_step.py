@@ -1,6 +1,6 @@
 """Launches the kernels around the network of a pass: the fast twins of its layout and of ``Rows.unmask``."""
 
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false, reportArgumentType=false
 from __future__ import annotations
 
 import torch
