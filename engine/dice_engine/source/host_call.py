@@ -138,7 +138,9 @@ def _named(
     if name == "decltype" or name == "sizeof":
         raise machine.unsupported(f"{name} in this form", node)
     values = values_of(machine, arguments, scope)
-    if name == "cudaLaunchKernel":
+    if name == "cudaLaunchCooperativeKernel":
+        machine.world("torch_function", "cuda.cooperative", [], {})
+    if name in ("cudaLaunchKernel", "cudaLaunchCooperativeKernel"):
         return host_launch.launch_kernel(machine, values, scope, node)
     if machine.is_type(name, scope) or is_templated_type(name):
         return construct(machine, name, values, scope, node)

@@ -25,6 +25,7 @@ from dice_engine.verify.build.interface import BuildError, DeviceModule, NeedsTo
 from dice_engine.verify.build.libraries import called_libraries, missing_header
 from dice_engine.verify.build.nvcc import NvccExtension, build_nvcc
 from dice_engine.verify.build.nvrtc import TORCH_FLAGS, NvrtcModule, build_nvrtc
+from dice_engine.verify.build.symbols import UnsafeCode
 from dice_engine.verify.memory import Arena
 from dice_engine.verify.replay import Replays
 from dice_engine.verify.torch_runtime import LaunchMode, LaunchPath, TorchRuntime
@@ -69,7 +70,7 @@ class Toolchain:
             module: DeviceModule = build_nvrtc(parts, instantiations, extra_flags=flags)
             self.modules.append(module)
             return module
-        module = build_cpu(parts, self.new_folder(), instantiations)
+        module = build_cpu(parts, self.new_folder(), instantiations, defines=defined(flags))
         self.modules.append(module)
         return module
 
@@ -125,9 +126,10 @@ class Toolchain:
         cuda_sources: str | Sequence[str] | None = None,
         functions: str | Sequence[str] | Mapping[str, str] | None = None,
         extra_cuda_cflags: Sequence[str] | None = None,
-        **_: Any,
+        **others: Any,
     ) -> Extension:
         """The signature of ``torch.utils.cpp_extension.load_inline``; build folders and flags of the host are ours."""
+        refuse_flags(extra_cuda_cflags, others.get("extra_cflags"), others.get("extra_ldflags"))
         cuda = "\n".join([cuda_sources] if isinstance(cuda_sources, str) else cuda_sources or ())
         cpp = "\n".join([cpp_sources] if isinstance(cpp_sources, str) else cpp_sources)
         asked = [functions] if isinstance(functions, str) else list(functions or ())
@@ -138,9 +140,10 @@ class Toolchain:
         name: str,
         sources: str | Sequence[str],
         extra_cuda_cflags: Sequence[str] | None = None,
-        **_: Any,
+        **others: Any,
     ) -> Extension:
         """The signature of ``torch.utils.cpp_extension.load``: sources are files, bound by PYBIND11_MODULE."""
+        refuse_flags(extra_cuda_cflags, others.get("extra_cflags"), others.get("extra_ldflags"))
         paths = [Path(path) for path in ([sources] if isinstance(sources, str) else sources)]
         cuda = "\n".join(path.read_text() for path in paths if path.suffix in (".cu", ".cuh"))
         cpp = "\n".join(path.read_text() for path in paths if path.suffix not in (".cu", ".cuh"))
@@ -182,7 +185,7 @@ class Extension:
         self.__name__ = name
         self._toolchain = toolchain
         self._cuda, self._cpp, self._cuda_flags = cuda, cpp, cuda_flags
-        source = f"{cuda}\n{cpp}"
+        source = f"{defined(cuda_flags)}{cuda}\n{cpp}"
         self._bound: dict[str, str] = dict(_BINDING.findall(source)) | {
             function: function for function in functions
         }
@@ -239,7 +242,12 @@ class Extension:
         functions = list(self._bound.values())
         try:
             self.compiled = build_host(
-                self._cuda, functions, self.device, tools.new_folder(), tools.headers, cpp_sources=self._cpp
+                defined(self._cuda_flags) + self._cuda,
+                functions,
+                self.device,
+                tools.new_folder(),
+                tools.headers,
+                cpp_sources=self._cpp,
             )
         except NeedsToolkit as error:
             self._compile_whole(error)
@@ -304,6 +312,20 @@ class Extension:
         return (*args, *[kwargs[name] for name in names[len(args) :] if name in kwargs])
 
 
+_RUNS_OR_READS = re.compile(
+    r"-(?:include|imacros|fplugin\S*|wrapper|specs\S*|B\S*|x|dlopen|ccbin\S*|Xlinker)"
+    r"|-?-(?:pre-include|options-file|compiler-bindir)\S*|@\S+|-Wl,\S*(?:init|fini|wrap|defsym|plugin|script|-T)\S*"
+)
+
+
+def refuse_flags(*lists: Sequence[str] | None) -> None:
+    """UnsafeCode for flags that have a compiler read other files, run other programs or rename functions; they would
+    do so wherever the user builds."""
+    for flag in (flag for flags in lists for flag in flags or ()):
+        if _RUNS_OR_READS.fullmatch(str(flag).strip()):
+            raise UnsafeCode(f"it builds with the flag {flag}")
+
+
 def nvrtc_flags(flags: Sequence[str]) -> list[str]:
     """The device compiler's flags among a user's ``extra_cuda_cflags``, with what torch's own builds define."""
     kept = [
@@ -311,6 +333,12 @@ def nvrtc_flags(flags: Sequence[str]) -> list[str]:
     ]
     fast = ["--use_fast_math" if flag.endswith("use_fast_math") else flag for flag in kept]
     return [*TORCH_FLAGS, *fast]
+
+
+def defined(flags: Sequence[str]) -> str:
+    """The macros among a user's flags as ``#define`` lines, for whoever takes no flags."""
+    found = (re.fullmatch(r"-D(\w+)(?:=([\w.]+))?", flag) for flag in flags)
+    return "".join(f"#define {match[1]} {match[2] or 1}\n" for match in found if match)
 
 
 def nvcc_flags(flags: Sequence[str]) -> list[str]:

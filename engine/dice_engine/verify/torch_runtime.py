@@ -55,7 +55,7 @@ def element_dtype(ctype: str) -> torch.dtype | None:
 
 _OPERATORS: Any = getattr(torch._C, "_VariableFunctions")  # noqa: B009  (absent from torch's type stubs)
 
-
+_UNWATCHED: Any = getattr(torch._C, "DisableTorchFunction")  # noqa: B009
 _MOST_GIVEN = 24
 
 
@@ -187,6 +187,8 @@ class TorchRuntime:
             target, source, size = args
             _bytes(target, int(size)).copy_(_bytes(source, int(size)))
             return None
+        if name == "cooperative" and self.device.type == "cpu":
+            return None
         raise Unsupported(f"the CUDA runtime function behind {name}")
 
     def _property(self, name: str) -> Any:
@@ -237,8 +239,10 @@ def _bytes(pointer: Any, size: int) -> torch.Tensor:
     if not isinstance(pointer, Pointer) or not isinstance(pointer.base, torch.Tensor):
         raise Unsupported("a copy between host and device memory")
     tensor = pointer.base
-    start = address(pointer) - tensor.untyped_storage().data_ptr()
-    if start < 0 or size < 0 or start + size > tensor.untyped_storage().nbytes():
+    with _UNWATCHED():  # our own look at the storage is no look of the candidate's at its numbers
+        storage = tensor.untyped_storage()
+    start = address(pointer) - storage.data_ptr()
+    if start < 0 or size < 0 or start + size > storage.nbytes():
         raise HostError(f"invalid argument: {size} bytes do not fit the buffer")
     flat: Any = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-    return flat.set_(tensor.untyped_storage(), start, (size,))
+    return flat.set_(storage, start, (size,))

@@ -20,6 +20,7 @@ from typing import Literal
 
 from dice_engine.verify.build.cpu_header import SHIM, shim_options
 from dice_engine.verify.build.cpu_text import cpu_text, waiting_names
+from dice_engine.verify.build.cpu_variables import Variables, copy_device
 from dice_engine.verify.build.device_source import DeviceSource
 from dice_engine.verify.build.interface import BuildError, Dim3, InfraError, LaunchError
 from dice_engine.verify.build.process import run_compiler
@@ -52,7 +53,7 @@ _FLAGS = (
 _WATCH_FLAGS = ("-fsanitize=thread", "-DDICE_WATCH")
 """Calls at every load and store, answered by the shim (``watch.h``); the sanitizer's library is not linked."""
 _ORDERED_OTHERWISE = re.compile(
-    r"\b(?:atomicCAS\w*|atomicExch\w*|__threadfence\w*|this_grid|grid_group|volatile|atomic_ref|cluster\w*)\b"
+    r"\b(?:atomicCAS\w*|atomicExch\w*|__threadfence\w*|this_grid|grid_group|atomic_ref|cluster\w*)\b"
 )
 """Locks, flags and fences order threads in ways that are not followed: such sources are not watched."""
 _LINK_FLAGS = ("-shared", "-Wl,-z,defs", "-Wl,-Bsymbolic")
@@ -63,11 +64,12 @@ _FAILURES = {
     2: "cudaErrorAssert",
     3: "cudaErrorLaunchFailure",
     5: "cudaErrorMemoryAllocation",
+    6: "cudaErrorIllegalAddress",
 }
 
 
 class _Arg(ctypes.Structure):
-    _fields_ = (("whole", ctypes.c_longlong), ("real", ctypes.c_double))
+    _fields_ = (("whole", ctypes.c_longlong), ("real", ctypes.c_double), ("bytes", ctypes.c_void_p))
 
 
 class _Launch(ctypes.Structure):
@@ -85,18 +87,27 @@ class CpuModule:
     backend = "cpu"
 
     def __init__(
-        self, source: DeviceSource, workdir: Path, compiler: str, cache_dir: Path | None = None
+        self,
+        source: DeviceSource,
+        workdir: Path,
+        compiler: str,
+        cache_dir: Path | None = None,
+        defines: str = "",
     ) -> None:
         self.build_seconds = 0.0
         self.log = ""
         self._source = source
         self._text = cpu_text(source)
+        self._defines = defines
         self._waiting = waiting_names(source)
         self._workdir = workdir
         self._compiler = compiler
         self._cache_dir = cache_dir
         self._launchers: dict[Instantiation, tuple[Path, str]] = {}
         self._libraries: dict[Path, ctypes.CDLL] = {}
+        self._variables: dict[Path, Variables] = {}
+        self._home: Path | None = None
+        """The library whose device variables count; others are given their contents, and give them back."""
         self._order: tuple[int, int] = (0, 0)
         self._watched = False
         self._zones: Callable[[], Iterable[Zone]] | None = None
@@ -120,9 +131,8 @@ class CpuModule:
         started = time.perf_counter()
         names = {instantiation: f"dice_launch_{i}" for i, instantiation in enumerate(instantiations)}
         launchers = "\n".join(self._launcher(kernel, args, name) for (kernel, args), name in names.items())
-        unit = (
-            f'#include "dice/cuda.h"\n#line 1 "kernel.cu"\n{self._text}\n#line 1 "launchers"\n{launchers}\n'
-        )
+        head = f'#include "dice/cuda.h"\n{self._defines}#line 1 "kernel.cu"\n'
+        unit = f'{head}{self._text}\n#line 1 "launchers"\n{launchers}\n'
         kind = "watched" if watched else "cpu"
         stem = self._workdir / f"{kind}-{hashlib.sha256(unit.encode()).hexdigest()[:24]}"
         library = stem.with_suffix(".so")
@@ -143,9 +153,12 @@ class CpuModule:
         grid: Dim3,
         block: Dim3,
         shared: int,
-        args: Sequence[int | float],
+        args: Sequence[int | float | bytes],
     ) -> None:
-        """Run a kernel to its end; see DeviceModule.launch. A failure of the running kernel is raised here too."""
+        """Run a kernel to its end; see DeviceModule.launch. A failure of the running kernel is raised here too.
+
+        ``bytes`` among ``args`` are a value of a type of the source's own.
+        """
         decl = self._source.kernels.get(kernel)
         if decl is None:
             raise LaunchError("cudaErrorInvalidDeviceFunction", f"no kernel named {kernel} in the source")
@@ -157,11 +170,18 @@ class CpuModule:
         library, name = self._launcher_of(kernel, template_args)
         loaded = self._load(library)
         loaded.dice_set_order(*self._order)
-        values = (_Arg * max(len(args), 1))(*(_argument(value) for value in args))
+        values = (_Arg * max(len(args), 1))(
+            *(_argument(value) for value in args)
+        )  # refers to the bytes of ``args``
         call = _Launch((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), shared, values)
         if self._watched:
             self._begin_watch(loaded)
+        home, here = self._variables[self._home or library], self._variables[library]
+        if home is not here:
+            copy_device(home, here)
         code = getattr(loaded, name)(ctypes.byref(call))
+        if home is not here:
+            copy_device(here, home)
         if self._watched:
             self._end_watch(loaded, kernel)
         if code:
@@ -188,6 +208,15 @@ class CpuModule:
 
     def synchronize(self) -> None:
         """Nothing to wait for: launches have ended when they return."""
+
+    def symbol(self, name: str) -> tuple[int, int]:
+        """Address and size of a ``__device__`` or ``__constant__`` variable. BuildError for an unknown one."""
+        if self._home is None:
+            self._load(next(library for library, _ in self._launchers.values()))
+        found = self._variables[self._home].device.get(name.rsplit("::", 1)[-1]) if self._home else None
+        if found is None:
+            raise BuildError(f"no device variable named {name} in the source")
+        return found
 
     def _launcher_of(self, kernel: str, template_args: tuple[str, ...]) -> tuple[Path, str]:
         wanted = (kernel, template_args)
@@ -270,6 +299,11 @@ class CpuModule:
                 loaded.dice_watch_end.restype = ctypes.c_char_p
                 loaded.dice_watch_stray.restype = ctypes.c_ulonglong
             self._libraries[library] = loaded
+            self._home = self._home or library
+            found = Variables(loaded, listing(library), self._text)
+            pairs = [number for pair in found.shared for number in pair]
+            loaded.dice_shared_ranges((ctypes.c_ulonglong * max(len(pairs), 1))(*pairs), len(found.shared))
+            self._variables[library] = found
         return self._libraries[library]
 
 
@@ -278,17 +312,18 @@ def build_cpu(
     workdir: Path,
     instantiations: Iterable[Instantiation] = (),
     cache_dir: Path | None = None,
+    defines: str = "",
 ) -> CpuModule:
     """Build kernels of ``source`` in ``workdir`` (made if missing; its files must outlive the module).
 
     Without ``instantiations``: every kernel that is no template, and the explicit instantiations of those that are.
-    ``cache_dir`` keeps the precompiled shim between builds.
+    ``cache_dir`` keeps the precompiled shim between builds; ``defines`` are ``#define`` lines before the source.
     Raises BuildError when the source does not compile, InfraError when there is no g++.
     """
     compiler = shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
     if compiler is None:
         raise InfraError("no C++ compiler found for the CPU backend: install g++ (Debian: apt install g++)")
-    module = CpuModule(source, workdir, compiler, cache_dir)
+    module = CpuModule(source, workdir, compiler, cache_dir, defines)
     wanted = list(dict.fromkeys(instantiations))
     if not wanted:
         for name, decl in source.kernels.items():
@@ -313,12 +348,15 @@ def _refuse(detail: str) -> None:
     raise LaunchError("cudaErrorInvalidConfiguration", f"invalid configuration argument: {detail}")
 
 
-def _argument(value: int | float) -> tuple[int, float]:
-    """An argument as an integer and as a real: the launcher takes the one that the parameter's type asks for."""
+def _argument(value: int | float | bytes) -> tuple[int, float, ctypes.c_void_p | None]:
+    """An argument as an integer and as a real, of which the launcher takes what the parameter's type asks for; or where
+    its bytes lie, and how many."""
+    if isinstance(value, bytes):
+        return len(value), 0.0, ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p)
     if isinstance(value, float):
-        return (int(value) if math.isfinite(value) and abs(value) < 2**63 else 0), value
+        return (int(value) if math.isfinite(value) and abs(value) < 2**63 else 0), value, None
     whole = int(value) & (2**64 - 1)
-    return whole - 2**64 if whole >> 63 else whole, float(value)
+    return whole - 2**64 if whole >> 63 else whole, float(value), None
 
 
 def clean_log(log: str, workdir: Path) -> str:

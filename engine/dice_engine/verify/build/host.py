@@ -166,7 +166,7 @@ class HostExtension:
     def _launch(self, name: bytes, signature: bytes, shape: Any, args: Any, count: int) -> int:
         try:
             kernel, at = name.decode(), shape.contents
-            values = [_plain(args[i]) for i in range(count)]
+            values: list[Any] = [_plain(args[i]) for i in range(count)]
             grid, block = tuple(at.grid), tuple(at.block)
             self.module.launch(
                 kernel, self._template_args(kernel, signature), grid, block, int(at.shared), values
@@ -208,8 +208,8 @@ def template_arguments(signature: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(found[name] for name in names)
 
 
-def _plain(arg: Any) -> int | float:
-    """The value at an argument's address, for backends that take plain numbers."""
+def _plain(arg: Any) -> int | float | bytes:
+    """The value at an argument's address, for backends that take plain values."""
     kind, size = arg.kind.decode(), arg.size
     data = ctypes.string_at(arg.address, size)
     if kind in ("p", "u", "b"):
@@ -218,7 +218,7 @@ def _plain(arg: Any) -> int | float:
         return int.from_bytes(data, "little", signed=True)
     if kind == "f" and size in (4, 8):
         return (ctypes.c_float if size == 4 else ctypes.c_double).from_buffer_copy(data).value
-    raise NeedsToolkit(f"a kernel takes a value of {size} bytes that this backend cannot pass")
+    return data
 
 
 @functools.cache

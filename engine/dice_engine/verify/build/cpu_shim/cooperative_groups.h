@@ -1,4 +1,4 @@
-// Cooperative groups of one block: the block, tiles of a warp, coalesced lanes; a grid of one block.
+// Cooperative groups: the block, tiles of a warp, coalesced lanes, the grid.
 #pragma once
 
 #include "dice/cuda.h"
@@ -104,15 +104,14 @@ struct grid_group {
            dice::current;
   }
   static dim3 group_dim() { return gridDim; }
-  static bool is_valid() { return true; }
-  static void sync(int line = __builtin_LINE()) {
-    if (gridDim.x * gridDim.y * gridDim.z != 1) {
-      snprintf(dice::error_text, sizeof dice::error_text,
-               "line %d: grid sync over several blocks is not supported on the CPU backend", line);
-      dice::fail(dice::kTrap);
-    }
-    __syncthreads(line);
+  static dim3 dim_blocks() { return gridDim; }
+  static unsigned long long num_blocks() { return (unsigned long long)gridDim.x * gridDim.y * gridDim.z; }
+  static dim3 block_index() { return blockIdx; }
+  static unsigned long long block_rank() {
+    return (blockIdx.z * (unsigned long long)gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   }
+  static bool is_valid() { return true; }
+  static void sync(int = 0) { dice::grid_barrier(); }
 };
 inline grid_group this_grid() { return {}; }
 

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include "shared.h"
 #include "switch.h"
 
 // Internal linkage and no address taken: the compiler knows that stores through the kernel's pointers miss them.
@@ -13,12 +14,12 @@ constexpr int warpSize = 32;
 namespace dice {
 
 constexpr int kMaxThreads = 1024;
-constexpr int kMaxShared = 227 * 1024;
-alignas(1024) static unsigned char dynamic_shared[kMaxShared];
 
+// A number, as an integer and as a real; or bytes of a type of the source's own: `whole` of them.
 struct Arg {
   long long whole;
   double real;
+  const void* bytes;
 };
 
 struct Launch {
@@ -27,7 +28,7 @@ struct Launch {
   const Arg* args;
 };
 
-enum Error { kNone = 0, kDivergent = 1, kAssert = 2, kTrap = 3, kUnexpectedWait = 4, kNoMemory = 5 };
+enum Error { kNone = 0, kDivergent = 1, kAssert = 2, kTrap = 3, kUnexpectedWait = 4, kNoMemory = 5, kOutside = 6 };
 static char error_text[512];
 
 // A visiting order of 0..count-1: (a * i + b) mod count with a coprime to count.
@@ -65,9 +66,6 @@ DICE_FN uint3 position(unsigned long long linear, const dim3& extent) {
   return {unsigned(linear % extent.x), unsigned(linear / extent.x % extent.y), unsigned(linear / plane)};
 }
 
-// What lies in fresh shared memory is undefined: NaN for floats, so that reading it shows.
-DICE_FN void fresh_shared(const Launch& launch) { memset(dynamic_shared, 0xff, launch.shared); }
-
 // ---- Waiting: the scheduler of one block's fibers -------------------------------------------------------------
 
 enum WaitKind : unsigned char { kExchange, kActive };
@@ -101,6 +99,7 @@ struct Barrier {
 };
 static Barrier barrier;
 static unsigned barriers_passed;
+static unsigned at_grid_barrier;      // threads of the running block that wait for all other blocks
 
 constexpr size_t kStackBytes = 128 * 1024;
 
@@ -151,6 +150,13 @@ __attribute__((noinline)) inline int block_barrier(bool predicate, int line) {
   warp.ready &= ~(1u << current % 32);
   wait();
   return barrier.counted;
+}
+
+inline void grid_barrier() {
+  need_fibers();
+  at_grid_barrier++;
+  warps[current / 32].ready &= ~(1u << current % 32);
+  wait();
 }
 
 // Bring `value` to the lanes of `mask`; returns the warp whose `taken` and `group` hold what they brought.
@@ -222,17 +228,19 @@ inline void fiber_entry() {
   for (;;) wait();
 }
 
-inline bool map_stacks() {
-  if (stack_memory) return true;
+// Stacks for the threads of one more block, the first with guards between them; null where there is no memory.
+inline char* map_stacks(bool guarded) {
   void* memory = mmap(nullptr, kMaxThreads * kStackBytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return false;
-  stack_memory = static_cast<char*>(memory);
-  for (int i = 0; i < kMaxThreads; ++i) mprotect(stack_memory + i * kStackBytes, 4096, PROT_NONE);
-  return true;
+  if (memory == MAP_FAILED) {
+    snprintf(error_text, sizeof error_text, "no memory for the threads' stacks");
+    return nullptr;
+  }
+  for (int i = 0; guarded && i < kMaxThreads; ++i) mprotect(static_cast<char*>(memory) + i * kStackBytes, 4096, PROT_NONE);
+  return static_cast<char*>(memory);
 }
 
-inline Error run_block(unsigned threads, const Order& warp_order) {
+inline void start_block(unsigned threads) {
   unsigned warp_count = (threads + 31) / 32;
   for (unsigned w = 0; w < warp_count; ++w) {
     unsigned lanes = threads - w * 32;
@@ -245,6 +253,11 @@ inline Error run_block(unsigned threads, const Order& warp_order) {
     stacks[t] = fresh_stack(top, fiber_entry);
   }
   barrier = {};
+}
+
+// Run the block's threads until all have ended, or all that have not wait for the grid.
+inline Error run_block(unsigned threads, const Order& warp_order) {
+  unsigned warp_count = (threads + 31) / 32;
   for (;;) {
     unsigned alive = 0;
     for (unsigned k = 0; k < warp_count; ++k) {
@@ -261,7 +274,7 @@ inline Error run_block(unsigned threads, const Order& warp_order) {
       } while (release_complete(warp));
       alive += __builtin_popcount(warp.alive);
     }
-    if (alive == 0) return kNone;
+    if (at_grid_barrier == alive) return kNone;
     if (barrier.arrived == alive) {
       barriers_passed++;
       barrier.counted = barrier.count;
@@ -269,27 +282,89 @@ inline Error run_block(unsigned threads, const Order& warp_order) {
       for (unsigned w = 0; w < warp_count; ++w) warps[w].ready = warps[w].alive;
       continue;
     }
-    for (unsigned w = 0; w < warp_count; ++w) release_partial(warps[w]);
+    bool moved = false;
+    for (unsigned w = 0; w < warp_count; ++w) moved |= release_partial(warps[w]);
+    if (!moved) {
+      snprintf(error_text, sizeof error_text, "divergent grid sync: some threads of block (%u,%u,%u) wait for their block",
+               blockIdx.x, blockIdx.y, blockIdx.z);
+      return error = kDivergent;
+    }
   }
 }
 
-inline Error run_fibers(const Launch& launch, void (*call)(void*), void* self) {
-  if (!map_stacks()) {
-    snprintf(error_text, sizeof error_text, "no memory for the threads' stacks");
-    return kNoMemory;
+// A block that waits for the others, with everything that is its own.
+struct Parked {
+  uint3 index;
+  char* memory;
+  std::vector<void*> stacks;
+  std::vector<Warp> warps;
+  std::vector<unsigned char> shared;
+
+  Parked(unsigned threads, unsigned bytes)
+      : index(blockIdx), memory(stack_memory), stacks(dice::stacks, dice::stacks + threads),
+        warps(dice::warps, dice::warps + (threads + 31) / 32), shared(shared_contents(bytes)) {}
+
+  void resume(unsigned bytes) const {
+    blockIdx = index;
+    stack_memory = memory;
+    memcpy(dice::stacks, stacks.data(), stacks.size() * sizeof(void*));
+    memcpy(dice::warps, warps.data(), warps.size() * sizeof(Warp));
+    for (size_t w = 0; w < warps.size(); ++w) dice::warps[w].ready = dice::warps[w].alive;
+    put_back(shared, bytes);
+    barrier = {};
   }
+};
+
+inline Error run_fibers(const Launch& launch, void (*call)(void*), void* self) {
   body = call, body_self = self;
   unsigned long long blocks = (unsigned long long)gridDim.x * gridDim.y * gridDim.z;
   unsigned threads = blockDim.x * blockDim.y * blockDim.z;
   Order block_order(blocks), warp_order((threads + 31) / 32), lanes(32);
   for (int i = 0; i < 32; ++i) lane_order[i] = (unsigned char)lanes(i), lane_slot[lane_order[i]] = (unsigned char)i;
   for (unsigned t = 0; t < threads; ++t) positions[t] = position(t, blockDim);
+  std::vector<Parked> parked, resumed;
+  unsigned long long ended = 0;
   in_fibers = true;
   for (unsigned long long i = 0; i < blocks && !error; ++i) {
+    if (!stack_memory && !(stack_memory = map_stacks(i == 0))) error = kNoMemory;
+    if (error) break;
     blockIdx = position(block_order(i), gridDim);
-    fresh_shared(launch);
+    fresh_shared(launch.shared);
+    start_block(threads);
+    at_grid_barrier = 0;
     run_block(threads, warp_order);
+    if (!error && at_grid_barrier) {
+      parked.emplace_back(threads, launch.shared);
+      stack_memory = nullptr;
+    } else {
+      ended++;
+    }
   }
+  char* spare = stack_memory;
+  while (!parked.empty() && !error) {
+    if (ended) {
+      snprintf(error_text, sizeof error_text, "divergent grid sync: %llu of %llu blocks have ended", ended, blocks);
+      error = kDivergent;
+      break;
+    }
+    resumed.swap(parked);
+    parked.clear();
+    for (Parked& block : resumed) {
+      block.resume(launch.shared);
+      at_grid_barrier = 0;
+      run_block(threads, warp_order);
+      if (error) break;
+      if (at_grid_barrier) {
+        parked.emplace_back(threads, launch.shared);
+      } else {
+        ended++;
+        if (spare) munmap(stack_memory, kMaxThreads * kStackBytes);
+        else spare = stack_memory;
+      }
+    }
+    if (ended == blocks) break;
+  }
+  if (!error) stack_memory = spare;
   in_fibers = false;
   return error;
 }
@@ -302,7 +377,7 @@ __attribute__((flatten, noinline)) void loop_forward(const Launch& launch, A... 
     for (unsigned by = 0; by < gridDim.y; ++by)
       for (unsigned bx = 0; bx < gridDim.x; ++bx) {
         blockIdx = {bx, by, bz};
-        fresh_shared(launch);
+        fresh_shared(launch.shared);
         for (unsigned tz = 0; tz < blockDim.z; ++tz)
           for (unsigned ty = 0; ty < blockDim.y; ++ty)
             for (unsigned tx = 0; tx < blockDim.x; ++tx) {
@@ -319,7 +394,7 @@ __attribute__((noinline)) void loop_ordered(const Launch& launch, A... args) {
   Order block_order(blocks), thread_order(threads);
   for (unsigned long long b = 0; b < blocks; ++b) {
     blockIdx = position(block_order(b), gridDim);
-    fresh_shared(launch);
+    fresh_shared(launch.shared);
     for (unsigned t = 0; t < threads; ++t) {
       threadIdx = position(thread_order(t), blockDim);
       kernel(args...);
@@ -331,6 +406,11 @@ __attribute__((noinline)) void loop_ordered(const Launch& launch, A... args) {
 
 template <class T>
 DICE_FN T unpack(const Arg& arg) {
+  if (arg.bytes) {
+    alignas(T) unsigned char copy[sizeof(T)];
+    memcpy(copy, arg.bytes, arg.whole == sizeof(T) ? sizeof(T) : 0);
+    return *reinterpret_cast<T*>(copy);
+  }
   if constexpr (std::is_pointer_v<T>) {
     return reinterpret_cast<T>(static_cast<uintptr_t>(arg.whole));
   } else if constexpr (std::is_floating_point_v<T>) {
@@ -339,9 +419,11 @@ DICE_FN T unpack(const Arg& arg) {
     return arg.whole != 0 || (arg.real != 0);
   } else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) {
     return static_cast<T>(arg.whole);
-  } else {
-    static_assert(std::is_constructible_v<T, float>, "this parameter's type cannot be passed by value from the judge");
+  } else if constexpr (std::is_constructible_v<T, float>) {
     return T(static_cast<float>(arg.real));
+  } else {
+    snprintf(error_text, sizeof error_text, "a parameter's type cannot be passed as a number");
+    fail(kUnexpectedWait);
   }
 }
 
@@ -351,9 +433,10 @@ __attribute__((noinline)) int launch_with(void (*)(A...), std::index_sequence<I.
   gridDim = dim3(launch.grid[0], launch.grid[1], launch.grid[2]);
   error = kNone;
   error_text[0] = 0;
+  put_fence(launch.shared);
   if constexpr (fibers) {
     auto call = [&] { kernel(unpack<std::decay_t<A>>(launch.args[I])...); };
-    return run_fibers(launch, [](void* self) { (*static_cast<decltype(call)*>(self))(); }, &call);
+    run_fibers(launch, [](void* self) { (*static_cast<decltype(call)*>(self))(); }, &call);
   } else {
     if (__builtin_setjmp(escape)) return error;
     if (order_kind == kForward) {
@@ -361,8 +444,12 @@ __attribute__((noinline)) int launch_with(void (*)(A...), std::index_sequence<I.
     } else {
       loop_ordered<kernel, std::decay_t<A>...>(launch, unpack<std::decay_t<A>>(launch.args[I])...);
     }
-    return kNone;
   }
+  if (!error && !fence_whole(launch.shared)) {
+    snprintf(error_text, sizeof error_text, "writes past its %u bytes of dynamic shared memory", launch.shared);
+    error = kOutside;
+  }
+  return error;
 }
 
 template <class... A>
@@ -385,4 +472,11 @@ DICE_EXPORT const char* dice_error_text() { return dice::error_text; }
 DICE_EXPORT void dice_set_order(int kind, unsigned long long seed) {
   dice::order_kind = static_cast<dice::OrderKind>(kind);
   dice::order_seed = seed;
+}
+// The source's `__shared__` variables: `count` pairs of address and size.
+DICE_EXPORT void dice_shared_ranges(const unsigned long long* pairs, unsigned count) {
+  if (!dice::ranges) dice::ranges = new std::vector<dice::Range>;
+  dice::ranges->clear();
+  for (unsigned i = 0; i < count; ++i)
+    dice::ranges->push_back({reinterpret_cast<unsigned char*>(uintptr_t(pairs[2 * i])), size_t(pairs[2 * i + 1])});
 }
