@@ -185,7 +185,7 @@ def test_loss_and_gradient_are_the_formula_whatever_the_rows(
         return torch.tensor(0.0)
 
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", keep)
-    done = policy.update(groups)
+    done = policy.update(policy.prepare(groups))
 
     total = torch.zeros(())
     tokens = sum(len(reply.tokens) for group in groups for reply in group.replies)
@@ -243,14 +243,14 @@ def test_old_probabilities_are_asked_before_the_first_of_several_updates() -> No
     seen: list[torch.Tensor] = []
     real = policy._step
 
-    def spy(rows, old, done):  # type: ignore[no-untyped-def]
+    def spy(rows, old, tokens, done):  # type: ignore[no-untyped-def]
         with torch.no_grad():
             now = [policy.log_probabilities(policy.model, policy._load(m))[0] for m in policy._micro(rows)]
         seen.append(torch.cat(now) - torch.cat(old))
-        real(rows, old, done)
+        real(rows, old, tokens, done)
 
     policy._step = spy  # type: ignore[method-assign]
-    policy.update(groups)
+    policy.update(policy.prepare(groups))
     assert seen[0].abs().max() < 1e-5 and seen[1].abs().max() > 1e-2
 
 

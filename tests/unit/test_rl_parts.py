@@ -116,18 +116,18 @@ GROUPS = [
 def test_the_state_goes_on_bit_for_bit(tmp_path: Path) -> None:
     straight = Policy(model(), recipe())
     for _ in range(3):
-        straight.update(GROUPS)
+        straight.update(straight.prepare(GROUPS))
 
     first = Policy(model(), recipe())
     curriculum = Curriculum(["x", "y"], 0)
     curriculum.note("x", 2, [True, True])
-    first.update(GROUPS)
-    first.update(GROUPS)
+    first.update(first.prepare(GROUPS))
+    first.update(first.prepare(GROUPS))
     save_state(tmp_path, recipe(), 2, first.model, first.optimizer, [curriculum])
     second, restored = Policy(model(), recipe()), Curriculum(["x", "y"], 0)
     assert load_state(tmp_path, recipe(save_every=9), second.model, second.optimizer, [restored]) == 2
     assert restored.records == curriculum.records
-    second.update(GROUPS)
+    second.update(second.prepare(GROUPS))
     for ours, theirs in zip(second.model.parameters(), straight.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
@@ -153,7 +153,7 @@ def test_an_update_makes_rewarded_replies_more_likely() -> None:
         return float((logp * batch.advantage[batch.loss]).mean())
 
     before = surrogate()
-    policy.update(GROUPS)
+    policy.update(policy.prepare(GROUPS))
     assert surrogate() > before
 
 

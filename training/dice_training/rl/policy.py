@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from dice_training.forward import Layers
+from dice_training.ranks import ALONE, Ranks
 from dice_training.rl.objective import (
     Batch,
     MaskMod,
@@ -44,11 +45,30 @@ class Update:
     """Replies too long for a row."""
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """What an update learns from: for each of its optimiser steps the rows of this process, the log-probabilities of
+    their drawn tokens when they were drawn (for each micro-batch; None: those of the step itself), and the number of
+    drawn tokens of all processes."""
+
+    rows: list[Rows]
+    old: list[list[Tensor]] | None
+    tokens: list[int]
+    left_out: int
+
+
 class Policy:
-    def __init__(self, model: SdarModel, recipe: RlRecipe, reference: SdarModel | None = None) -> None:
+    def __init__(
+        self,
+        model: SdarModel,
+        recipe: RlRecipe,
+        reference: SdarModel | None = None,
+        ranks: Ranks = ALONE,
+    ) -> None:
         """``model`` in float32 on its device; ``reference`` are the frozen weights of the KL (default: those of
-        ``model`` now), kept only where the recipe weighs it."""
-        self.model, self.recipe = model.requires_grad_(True), recipe
+        ``model`` now), kept only where the recipe weighs it. Of several processes (``ranks``) each takes its part of
+        the rows; gradients are summed."""
+        self.model, self.recipe, self.ranks = model.requires_grad_(True), recipe, ranks
         self.reference: SdarModel | None = None
         if recipe.kl:
             self.reference = (reference or copy.deepcopy(model)).requires_grad_(False)
@@ -62,19 +82,31 @@ class Policy:
         self._batch: Batch | None = None
         self._mask_mod: MaskMod | None = None
 
-    def update(self, groups: Sequence[Group]) -> Update:
-        """One optimiser step for each of the recipe's ``updates`` parts of ``groups``."""
-        recipe, done = self.recipe, Update()
-        parts = [list(part) for part in _parts(groups, recipe.updates)]
-        packed = [self._pack(part) for part in parts]
-        done.left_out = sum(left_out for _, left_out in packed)
-        rows = [part for part, _ in packed if len(part)]
+    def prepare(self, groups: Sequence[Group], drawn_by: SdarModel | None = None) -> Lesson:
+        """``groups`` in as many parts as the recipe has ``updates``. ``drawn_by``: other weights that drew them."""
+        packed = [self._pack(list(part)) for part in _parts(groups, self.recipe.updates)]
+        parts = [part for part, _ in packed if len(part)]
+        rank, count = self.ranks.rank, self.ranks.count
+        rows = [Rows(**{name: array[rank::count] for name, array in vars(part).items()}) for part in parts]
         # With one step the weights are those that are old; with several they must be asked before the first.
-        old = [[self._old(micro) for micro in self._micro(part)] for part in rows] if len(rows) > 1 else None
-        for number, part in enumerate(rows):
-            self._step(part, old[number] if old else None, done)
-        for name in ("loss", "kl", "entropy", "clipped", "norm"):
-            setattr(done, name, getattr(done, name) / max(1, len(rows)))
+        old = None
+        if drawn_by is not None or len(rows) > 1:
+            model = drawn_by or self.model
+            old = [[self._old(model, micro) for micro in self._micro(part)] for part in rows]
+        tokens = [int(part.loss.sum()) for part in parts]
+        return Lesson(rows, old, tokens, sum(left_out for _, left_out in packed))
+
+    def update(self, lesson: Lesson) -> Update:
+        """One optimiser step for each part."""
+        done = Update(left_out=lesson.left_out, tokens=sum(lesson.tokens))
+        for number, rows in enumerate(lesson.rows):
+            self._step(rows, lesson.old[number] if lesson.old else None, lesson.tokens[number], done)
+        names = ("loss", "kl", "entropy", "clipped")
+        sums = torch.tensor([getattr(done, name) for name in names], dtype=torch.float64)
+        steps = max(1, len(lesson.rows))
+        for name, total in zip(names, self.ranks.total(sums).tolist(), strict=True):
+            setattr(done, name, total / steps)
+        done.norm /= steps
         return done
 
     def _pack(self, groups: Sequence[Group]) -> tuple[Rows, int]:
@@ -86,8 +118,7 @@ class Policy:
             shrink=self.recipe.shrink,
         )
 
-    def _step(self, rows: Rows, old: list[Tensor] | None, done: Update) -> None:
-        tokens = int(rows.loss.sum())
+    def _step(self, rows: Rows, old: list[Tensor] | None, tokens: int, done: Update) -> None:
         for number, micro in enumerate(self._micro(rows)):
             batch = self._load(micro)
             new, entropy = self.log_probabilities(self.model, batch)
@@ -104,13 +135,18 @@ class Policy:
             done.loss += loss.item()
             done.entropy += entropy.mean().item() * share
             done.clipped += clipped.item() * share
+        for parameter in self.model.parameters():
+            if parameter.grad is None:  # another process may have had a row where this one had none
+                parameter.grad = torch.zeros_like(parameter)
+        self.ranks.add_gradients(self.model.parameters())
         done.norm += float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), MAX_NORM))
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        done.tokens += tokens
 
     def log_probabilities(self, model: SdarModel, batch: Batch) -> tuple[Tensor, Tensor]:
         """Of the drawn tokens of ``batch``, in the order of their places: log-probability and entropy ``[n]``."""
+        if model not in self._layers:
+            self._layers[model] = Layers(model, self.cuda)
         with torch.autocast(model.device.type, torch.bfloat16, enabled=self.cuda):
             hidden = self._layers[model](batch.ids, batch.position, self._mask(batch))
             logits = model.head(model.model.norm(hidden[batch.loss]))
@@ -118,8 +154,8 @@ class Policy:
         return log_probabilities(logits, batch.target[batch.loss], model.config.mask_token_id, temperature)
 
     @torch.no_grad()
-    def _old(self, rows: Rows) -> Tensor:
-        return self.log_probabilities(self.model, self._load(rows))[0]
+    def _old(self, model: SdarModel, rows: Rows) -> Tensor:
+        return self.log_probabilities(model, self._load(rows))[0]
 
     def _micro(self, rows: Rows) -> Iterator[Rows]:
         """``batch_rows`` rows at a time, the last batch filled up with empty rows: shapes never change."""

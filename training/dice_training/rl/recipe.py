@@ -49,6 +49,8 @@ class RlRecipe:
     """Weight of the speed term of the reward: a correct reply gets 1 + speed * log2(speedup), held to [-1, 2]."""
     row_length: int = 8192
     batch_rows: int = 4
+    overlap: bool = False
+    """Decode the replies of the next step during an update, with the weights before it: off-policy by one."""
     workers: int = 0
     """Verifying processes; 0: one a core."""
     seed: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from dice_engine.chat import core_end
@@ -45,26 +46,28 @@ class Sampler:
             ours.copy_(theirs)
 
     def sample(
-        self, tasks: Sequence[Task], replies: int, first_seed: int
+        self,
+        tasks: Sequence[Task],
+        replies: int,
+        first_seed: int,
+        numbers: Iterator[int] | None = None,
+        at_once: int | None = None,
     ) -> Iterator[tuple[int, list[Rollout]]]:
         """``replies`` to each of ``tasks``, each group (with its task's number) as soon as it is whole.
 
-        Reply r to task t draws with ``first_seed + t * replies + r``. Stop iterating to cancel.
+        ``numbers`` says which of the tasks (all), drawn while fewer than ``at_once`` (all) are being decoded. Reply r
+        to task t draws with ``first_seed + t * replies + r``. Stop iterating to cancel.
         """
+        waiting = iter(range(len(tasks))) if numbers is None else numbers
         jobs: dict[int, tuple[int, Job]] = {}
-        for number, task in enumerate(tasks):
-            seeds = [first_seed + number * replies + r for r in range(replies)]
-            job = self._decoder.submit(
-                DecodeRequest(
-                    task.prompt,
-                    DecodeOptions(max_new_tokens=task.room, threshold=self.threshold),
-                    seeds,
-                    [self.temperature] * replies,
-                    self.tokenizer.stop_ids,
-                )
-            )
-            jobs[id(job)] = (number, job)
+
+        def fill() -> None:
+            for number in islice(waiting, (at_once or len(tasks)) - len(jobs)):
+                job = self._submit(tasks[number], replies, first_seed + number * replies)
+                jobs[id(job)] = (number, job)
+
         try:
+            fill()
             while jobs:
                 for event in self._decoder.step():
                     if id(event.job) not in jobs:
@@ -76,10 +79,22 @@ class Sampler:
                         self._decoder.stop(job, event.candidate)
                     if not job.unfinished:
                         del jobs[id(job)]
+                        fill()
                         yield number, self._rollouts(tasks[number], job)
         finally:
             for _, job in jobs.values():
                 self._decoder.cancel(job)
+
+    def _submit(self, task: Task, replies: int, first_seed: int) -> Job:
+        return self._decoder.submit(
+            DecodeRequest(
+                task.prompt,
+                DecodeOptions(max_new_tokens=task.room, threshold=self.threshold),
+                [first_seed + r for r in range(replies)],
+                [self.temperature] * replies,
+                self.tokenizer.stop_ids,
+            )
+        )
 
     def _core_is_there(self, task: Task, job: Job, candidate: int) -> bool:
         """A chat reply goes on past the core; the reply is done when the core is."""

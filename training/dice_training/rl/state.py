@@ -21,7 +21,7 @@ from dice_training.rl.curriculum import Curriculum
 from dice_training.rl.recipe import RlRecipe
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-_FREE = ("save_every", "workers", "phases")
+_FREE = ("save_every", "workers", "overlap", "phases")
 """Keys that may change when a run goes on; of the phases only their numbers of steps."""
 
 

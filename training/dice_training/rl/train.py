@@ -1,42 +1,43 @@
-"""The loop of BiC-RL: draw tasks, decode replies, have them verified, update the weights (``dice train rl``)."""
+"""The loop of BiC-RL: draw tasks, decode replies, have them verified, update the weights (``dice train rl``).
+
+Under ``torchrun`` every process decodes, and learns from its part of the rows; the first one draws tasks, has the
+judges and keeps the journal, and the others do as they are told.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import signal
-import statistics
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from dice_engine.model.network import SdarModel
 from dice_engine.model.tokenizer import DiceTokenizer
 from dice_engine.model.weights import load_model, save_folder
-from dice_engine.verify.verdict import Verdict
 
-from dice_training.judging import LOCAL, Case, Judgement, JudgePool, Options, Pending, cores, open_pool
+from dice_training.judging import LOCAL, JudgePool, Options, Pending, cores, open_pool
+from dice_training.ranks import Ranks, first_rank, joined
 from dice_training.recipe import RecipeError
 from dice_training.rl.curriculum import Curriculum
-from dice_training.rl.journal import Journal, Scored, mix
-from dice_training.rl.policy import Policy, Update
-from dice_training.rl.recipe import Phase, RlRecipe
-from dice_training.rl.reward import advantages, ours, reward
+from dice_training.rl.decoding import Decoding, Plan
+from dice_training.rl.journal import Journal, Scored
+from dice_training.rl.metrics import in_words, metrics
+from dice_training.rl.policy import Policy
+from dice_training.rl.recipe import RlRecipe
 from dice_training.rl.rollout import Rollout, Sampler
+from dice_training.rl.scoring import Scoring, trajectories
+from dice_training.rl.spread import Spread
 from dice_training.rl.state import load_state, save_state
 from dice_training.rl.tasks import Task, load_tasks
-from dice_training.rl.trajectory import Group, Reply
 
 Report = Callable[[str], None]
 BUDGET, TIMEOUT, BUILD_TIMEOUT, DEADLINE = 1.0, 10.0, 60.0, 240.0
 """Seconds for the optional trials of a reply, a run, a build, and a worker that is itself stuck."""
-REMEMBERED = 100_000
-"""Verdicts kept in memory: an equal reply to the same task is not judged twice."""
-CUT = Verdict("build_error", rule="cut", reason="the reply was cut at the length limit")
 
 
 def train(
@@ -55,12 +56,131 @@ def train(
     """
     torch.manual_seed(recipe.seed)
     torch.set_float32_matmul_precision("high")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if recipe.speed and device.type == "cpu":
+    cuda = torch.cuda.is_available()
+    if recipe.speed and not cuda:
         raise RecipeError("'speed' needs a GPU: nothing is timed on a CPU")
-    folder, output = Path(recipe.init), Path(recipe.output)
-    model = load_model(folder, device, torch.float32)
-    tokenizer = DiceTokenizer.load(folder, model.config)
+    if not first_rank():
+        report = _silent
+    folder = Path(recipe.init)
+    judging = Options("cuda" if cuda else "cpu", budget=BUDGET, timeout=TIMEOUT, build_timeout=BUILD_TIMEOUT)
+    with joined() as ranks:
+        device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+        model = load_model(folder, device, torch.float32)
+        tokenizer = DiceTokenizer.load(folder, model.config)
+        phases = _tasks(recipe, tokenizer, model, report)
+        curricula = [Curriculum(list(tasks), recipe.seed + n) for n, tasks in enumerate(phases)]
+        policy = Policy(model, recipe, ranks=ranks)
+        done = load_state(Path(recipe.output), recipe, model, policy.optimizer, curricula) if resume else 0
+        until = time.monotonic() + 60 * stop_after if stop_after is not None else None
+        workers = recipe.workers or cores()
+        judges = open_pool(pool, judging, workers, deadline=DEADLINE) if ranks.first else None
+        with _Interrupt() as interrupt, judges or contextlib.nullcontext():
+            run = Run(recipe, policy, Sampler(model, tokenizer, recipe.temperature, recipe.threshold), ranks)
+            run.go(phases, curricula, done, judges, lambda: interrupt.asked or _over(until), report)
+        (interrupted,) = ranks.agreed(float(interrupt.asked))
+    if interrupted:
+        raise KeyboardInterrupt
+    return Path(recipe.output)
+
+
+class Run:
+    """What all steps of a run share, in one of its processes."""
+
+    def __init__(self, recipe: RlRecipe, policy: Policy, sampler: Sampler, ranks: Ranks) -> None:
+        self.recipe, self.policy, self.sampler, self.ranks = recipe, policy, sampler, ranks
+        self.spread = Spread(ranks)
+        self.scoring: Scoring | None = None
+
+    def go(
+        self,
+        phases: Sequence[dict[str, Task]],
+        curricula: Sequence[Curriculum],
+        done: int,
+        judges: JudgePool | None,
+        stopping: Callable[[], bool],
+        report: Report,
+    ) -> None:
+        """All steps from ``done`` on, or until ``stopping()``. ``judges`` only in the first process."""
+        recipe, output = self.recipe, Path(self.recipe.output)
+        journal = Journal(output, done) if self.ranks.first else None
+        self.scoring = Scoring(judges, recipe.speed) if judges is not None else None
+        decoding: Decoding | None = None
+        for step in range(done, recipe.steps):
+            number, phase = recipe.phase_of(step)
+            finished = step + 1 == recipe.steps
+            phase_ends = finished or recipe.phase_of(step + 1)[0] != number
+            if decoding is None:
+                decoding = self._begin(step, phases, curricula, lag=0)
+            plan = decoding.plan
+            groups, seconds = self._scored(decoding, curricula[number])
+            started = time.monotonic()
+            teaching = self.spread.told([trajectories(one) for one in groups if one.advantages is not None])
+            lesson = self.policy.prepare(teaching, self.sampler.model if plan.lag else None)
+            (stop,) = self.ranks.agreed(float(stopping()))
+            ahead = recipe.overlap and not finished and not stop
+            decoding = self._begin(step + 1, phases, curricula, lag=1) if ahead else None
+            try:
+                update = self.policy.update(lesson)
+            except BaseException:
+                if decoding is not None:
+                    decoding.cancel()
+                raise
+            seconds["update_seconds"] = time.monotonic() - started
+            if journal is not None:
+                entry = metrics(plan, groups, update) | {name: round(s, 2) for name, s in seconds.items()}
+                journal.rollouts(step, phase.kind, groups)
+                journal.metrics(entry)
+                report(in_words(entry, recipe.steps))
+                if phase_ends or stop or (step + 1) % recipe.save_every == 0:
+                    save_state(output, recipe, step + 1, self.policy.model, self.policy.optimizer, curricula)
+                    journal.draw()
+                if phase_ends and not finished:
+                    self._save(output / f"phase{number + 1}-{phase.kind}")
+                if finished or stop:
+                    self._save(output)
+                    report(f"saved {output}" + ("" if finished else "; go on with --resume"))
+            if stop:
+                break
+
+    def _begin(
+        self, step: int, phases: Sequence[dict[str, Task]], curricula: Sequence[Curriculum], lag: int
+    ) -> Decoding:
+        """Hand the weights of now to the engines, and begin with the replies to a step's tasks."""
+        recipe = self.recipe
+        number, phase = recipe.phase_of(step)
+        names = self.spread.told(curricula[number].draw(step, recipe.tasks))
+        tasks = [phases[number][name] for name in names]
+        self.spread.same_weights(self.policy.model)
+        self.sampler.sync(self.policy.model)
+        first_seed = (recipe.seed * 1_000_003 + step) * recipe.tasks * recipe.replies
+        groups = self.spread.decode(self.sampler, step, tasks, recipe.replies, first_seed)
+        plan = Plan(step, phase, tasks, lag)
+        return Decoding(plan, groups, self._judge, self.policy.model.device, background=lag > 0)
+
+    def _judge(self, task: Task, rollouts: list[Rollout]) -> Pending:
+        assert self.scoring is not None  # only the first process gets groups
+        return self.scoring.submit(task, rollouts)
+
+    def _scored(self, decoding: Decoding, curriculum: Curriculum) -> tuple[list[Scored], dict[str, float]]:
+        """The groups of a step, in the first process, and the seconds that were waited for them."""
+        started = time.monotonic()
+        decoded = decoding.result()
+        rolled = time.monotonic()
+        groups = self.scoring.score(decoded) if self.scoring is not None else []
+        for group in groups:
+            curriculum.note(group.task.id, decoding.plan.step, group.correct)
+        return groups, {"rollout_seconds": rolled - started, "judge_seconds": time.monotonic() - rolled}
+
+    def _save(self, place: Path) -> None:
+        save_folder(self.policy.model, place, dtype=torch.bfloat16, quantize=self.recipe.quantize)
+        shutil.copyfile(Path(self.recipe.init) / "tokenizer.json", place / "tokenizer.json")
+        (place / "recipe.json").write_text(json.dumps(asdict(self.recipe), indent=2), encoding="utf-8")
+
+
+def _tasks(
+    recipe: RlRecipe, tokenizer: DiceTokenizer, model: SdarModel, report: Report
+) -> list[dict[str, Task]]:
+    """The tasks of each phase, by id."""
     phases = []
     for phase in recipe.phases:
         tasks, left_out = load_tasks(
@@ -72,160 +192,15 @@ def train(
         )
         report(f"{phase.kind}: {len(tasks)} tasks, {left_out} too long for the context and left out")
         phases.append({task.id: task for task in tasks})
-    curricula = [Curriculum(list(tasks), recipe.seed + n) for n, tasks in enumerate(phases)]
-    policy = Policy(model, recipe)
-    done = load_state(output, recipe, model, policy.optimizer, curricula) if resume else 0
-    workers = recipe.workers or cores()
-    judging = Options(
-        "cuda" if device.type == "cuda" else "cpu",
-        budget=BUDGET,
-        timeout=TIMEOUT,
-        build_timeout=BUILD_TIMEOUT,
-    )
-    until = time.monotonic() + 60 * stop_after if stop_after is not None else None
-    with (
-        _Interrupt() as interrupt,
-        open_pool(pool, judging, workers, deadline=DEADLINE) as opened,
-    ):
-        run = Run(recipe, policy, Sampler(model, tokenizer, recipe.temperature, recipe.threshold), opened)
-        journal = Journal(output, done)
-        for step in range(done, recipe.steps):
-            number, phase = recipe.phase_of(step)
-            names = curricula[number].draw(step, recipe.tasks)
-            entry = run.step(
-                step, phase, [phases[number][name] for name in names], curricula[number], journal
-            )
-            report(_line(entry, recipe.steps))
-            finished = step + 1 == recipe.steps
-            phase_ends = finished or recipe.phase_of(step + 1)[0] != number
-            stop = interrupt.asked or (until is not None and time.monotonic() > until)
-            if phase_ends or stop or (step + 1) % recipe.save_every == 0:
-                save_state(output, recipe, step + 1, model, policy.optimizer, curricula)
-                journal.draw()
-            if phase_ends and not finished:
-                _save(model, folder, output / f"phase{number + 1}-{phase.kind}", recipe)
-            if finished or stop:
-                _save(model, folder, output, recipe)
-                report(f"saved {output}" + ("" if finished else "; go on with --resume"))
-                break
-    if interrupt.asked:
-        raise KeyboardInterrupt
-    return output
+    return phases
 
 
-class Run:
-    """What all steps of a run share."""
-
-    def __init__(self, recipe: RlRecipe, policy: Policy, sampler: Sampler, pool: JudgePool) -> None:
-        self.recipe, self.policy, self.sampler, self.pool = recipe, policy, sampler, pool
-        self._known: OrderedDict[tuple[str, str], Verdict] = OrderedDict()
-
-    def step(
-        self, step: int, phase: Phase, tasks: Sequence[Task], curriculum: Curriculum, journal: Journal
-    ) -> dict[str, Any]:
-        """One step; returns its metrics."""
-        recipe = self.recipe
-        started = time.monotonic()
-        self.sampler.sync(self.policy.model)
-        first_seed = (recipe.seed * 1_000_003 + step) * recipe.tasks * recipe.replies
-        # Groups are judged while others are still being decoded.
-        decoded: list[tuple[Task, list[Rollout], Pending]] = []
-        for number, rollouts in self.sampler.sample(tasks, recipe.replies, first_seed):
-            decoded.append((tasks[number], rollouts, self.pool.submit(self._case(tasks[number], rollouts))))
-        rolled = time.monotonic()
-        judged = [(task, rollouts, pending.case, pending.result()) for task, rollouts, pending in decoded]
-        if recipe.speed:
-            timed = self.pool.measure([case for *_, case, _ in judged], [found for *_, found in judged])
-            judged = [(t, r, case, found) for (t, r, case, _), found in zip(judged, timed, strict=True)]
-        groups = [self._score(task, rollouts, case, found) for task, rollouts, case, found in judged]
-        for group in groups:
-            curriculum.note(group.task.id, step, group.correct)
-        journal.rollouts(step, phase.kind, groups)
-        scored = time.monotonic()
-        teaching = [group for group in groups if group.advantages is not None]
-        update = self.policy.update([_trajectories(group) for group in teaching])
-        ended = time.monotonic()
-        seconds = {
-            "rollout_seconds": rolled - started,
-            "judge_seconds": scored - rolled,
-            "update_seconds": ended - scored,
-        }
-        entry = _entry(step, phase, groups, update) | {name: round(s, 2) for name, s in seconds.items()}
-        journal.metrics(entry)
-        return entry
-
-    def _case(self, task: Task, rollouts: Sequence[Rollout]) -> Case:
-        """What must be judged: complete replies whose verdict is not known."""
-        cores = [r.core for r in rollouts if r.complete and (task.id, r.core) not in self._known]
-        return Case(task.row, cores)
-
-    def _score(
-        self, task: Task, rollouts: Sequence[Rollout], case: Case, judged: Sequence[Judgement]
-    ) -> Scored:
-        fresh = {core: found.verdict for core, found in zip(case.cores, judged, strict=True)}
-        for core, verdict in fresh.items():
-            if not ours(verdict):
-                self._known[task.id, core] = verdict
-        verdicts = [
-            (fresh.get(r.core) or self._known[task.id, r.core]) if r.complete else CUT for r in rollouts
-        ]
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
-        rewards = [reward(verdict, self.recipe.speed) for verdict in verdicts]
-        return Scored(task, rollouts, verdicts, rewards, advantages(rewards))
+def _over(until: float | None) -> bool:
+    return until is not None and time.monotonic() > until
 
 
-def _trajectories(group: Scored) -> Group:
-    """The replies that count, with the ids and steps that the decoder gave."""
-    assert group.advantages is not None
-    replies = [
-        Reply(rollout.tokens, rollout.step_map, advantage)
-        for rollout, advantage in zip(group.rollouts, group.advantages, strict=True)
-        if advantage is not None
-    ]
-    return Group(group.task.prompt, replies)
-
-
-def _entry(step: int, phase: Phase, groups: Sequence[Scored], update: Update) -> dict[str, Any]:
-    rewards = [value for group in groups for value in group.rewards if value is not None]
-    correct = [value for group in groups for value in group.correct]
-    lengths = [len(rollout.tokens) for group in groups for rollout in group.rollouts]
-    return {
-        "step": step,
-        "phase": phase.kind,
-        "reward": statistics.fmean(rewards) if rewards else 0.0,
-        "pass_rate": statistics.fmean(correct) if correct else 0.0,
-        "groups": sum(group.advantages is not None for group in groups),
-        "of": len(groups),
-        "excluded": len(lengths) - len(rewards),
-        "tokens": statistics.fmean(lengths) if lengths else 0.0,
-        "verdicts": mix(groups),
-        "loss": update.loss,
-        "kl": update.kl,
-        "entropy": update.entropy,
-        "clipped": update.clipped,
-        "norm": update.norm,
-        "trained_tokens": update.tokens,
-        "left_out": update.left_out,
-    }
-
-
-def _line(entry: dict[str, Any], steps: int) -> str:
-    seconds = sum(entry[f"{part}_seconds"] for part in ("rollout", "judge", "update"))
-    left = (steps - entry["step"] - 1) * seconds / 60
-    return (
-        f"step {entry['step'] + 1}/{steps} {entry['phase']}  reward {entry['reward']:.3f}"
-        f"  correct {entry['pass_rate']:.1%}  groups {entry['groups']}/{entry['of']}  excluded {entry['excluded']}"
-        f"  loss {entry['loss']:.4f}  kl {entry['kl']:.4f}  entropy {entry['entropy']:.3f}"
-        f"  {entry['rollout_seconds']:.1f} + {entry['judge_seconds']:.1f} + {entry['update_seconds']:.1f} s"
-        f"  {left:.0f} min left"
-    )
-
-
-def _save(model: SdarModel, init: Path, place: Path, recipe: RlRecipe) -> None:
-    save_folder(model, place, dtype=torch.bfloat16, quantize=recipe.quantize)
-    shutil.copyfile(init / "tokenizer.json", place / "tokenizer.json")
-    (place / "recipe.json").write_text(json.dumps(asdict(recipe), indent=2), encoding="utf-8")
+def _silent(line: str) -> None:
+    pass
 
 
 class _Interrupt:
