@@ -91,7 +91,8 @@ class Passes:
         for part, saved in zip((self.rows.whole, self.rows.real), state, strict=True):
             part.copy_(saved)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._memory):
+        # Other threads of the process may allocate meanwhile: training decodes while it updates.
+        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
             self._body(shape)
         return graph
 

@@ -4,7 +4,7 @@ Which tile shapes read a matrix fastest differs from GPU to GPU and from matrix 
 large enough to repay it the candidates are timed once, over the matrices of all layers and so with a cold cache.
 """
 
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false, reportArgumentType=false
 from __future__ import annotations
 
 import logging
@@ -151,7 +151,7 @@ def _seconds(run: Callable[[int], Tensor], layers: int) -> float:
     run(0)
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         for layer in range(layers):
             run(layer)
     best = float("inf")
