@@ -1,14 +1,16 @@
-"""Several processes train as one does that accumulates their batches."""
+"""Several processes share the batches of a step, and train as one does that has them all."""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 
 sys.path.insert(0, str(Path(__file__).parent))
 from dice_training.feed import Place
@@ -22,20 +24,33 @@ STEPS = 6
 
 
 def run(folder: Path, ranks: Ranks) -> Trainer:
-    plan = recipe(folder, steps=STEPS, optimizer="muon")
+    plan = recipe(folder, steps=STEPS, optimizer="muon", accumulate=2)
     trainer = Trainer(plan, tiny_model(), lambda line: None, folder, ranks)
     trainer.run(copies(200), copies(8))
     return trainer
 
 
-def member(rank: int, folder: str, count: int, port: int) -> None:
-    os.environ |= {
+def environment(rank: int, count: int, port: int) -> dict[str, str]:
+    """What ``torchrun`` sets."""
+    return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
+
+
+def processes(function: Callable[..., None], folder: Path, count: int) -> None:
+    """``function(rank, folder, count, port)`` in ``count`` processes. They are forks of one that has imported all there
+    is to import, which takes longer than the rest."""
+    multiprocessing.set_forkserver_preload(["dice_training.trainer", "peft", "torch.utils.tensorboard"])
+    arguments = (str(folder), count, free_port())
+    start_processes(function, arguments, nprocs=count, start_method="forkserver")
+
+
+def member(rank: int, folder: str, count: int, port: int) -> None:
+    os.environ |= environment(rank, count, port)
     torch.set_num_threads(1)
     with joined() as ranks:
         assert (ranks.rank, ranks.count) == (rank, count)
@@ -53,10 +68,10 @@ def free_port() -> int:
         return held.getsockname()[1]
 
 
-def test_two_processes_take_the_steps_of_one_that_accumulates(tmp_path: Path) -> None:
+def test_two_processes_take_the_steps_of_one(tmp_path: Path) -> None:
     together = tmp_path / "together"
     together.mkdir()
-    spawn(member, (str(together), 2, free_port()), nprocs=2)
+    processes(member, together, 2)
     first, second = (load_file(together / f"{rank}.safetensors") for rank in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
 

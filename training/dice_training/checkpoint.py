@@ -41,13 +41,20 @@ def save_state(
     optimizers: Sequence[torch.optim.Optimizer],
     progress: Progress,
 ) -> None:
+    write_state(folder, named(weights, average, optimizers), asdict(progress))
+
+
+def named(
+    weights: dict[str, Tensor], average: dict[str, Tensor], optimizers: Sequence[torch.optim.Optimizer]
+) -> dict[str, Tensor]:
+    """Every tensor of a run's state (not copied) by the name that it has on disk."""
     tensors = {f"weights.{name}": tensor for name, tensor in weights.items()}
     tensors |= {f"average.{name}": tensor for name, tensor in average.items()}
     for number, optimizer in enumerate(optimizers):
         for index, entry in optimizer.state_dict()["state"].items():
             for name, value in entry.items():
                 tensors[f"optimizer.{number}.{index}.{name}"] = value
-    write_state(folder, tensors, asdict(progress))
+    return tensors
 
 
 def write_state(folder: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
@@ -95,4 +102,9 @@ def load_state(
                 _, _, index, key = name.split(".")
                 state.setdefault(int(index), {})[key] = tensor
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-    return Progress(**{**progress, "place": Place(**progress["place"])})
+    return progress_of(progress)
+
+
+def progress_of(record: dict[str, Any]) -> Progress:
+    """What ``asdict`` made of a :class:`Progress`."""
+    return Progress(**{**record, "place": Place(**record["place"])})

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import torch
@@ -112,7 +113,8 @@ class Place:
 class Feed:
     """Noised batches for ever, packed anew in another order each epoch, from ``place`` on.
 
-    Of ``ranks`` processes each takes every ``ranks.count``-th batch, and ``place`` is the same for all of them.
+    There is one row of batches, whatever the number of processes: they take turns in it, ``ranks.count`` batches at a
+    time, and ``place`` is the same for all of them.
     """
 
     def __init__(
@@ -145,18 +147,24 @@ class Feed:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _submitted(self, place: Place) -> Iterator[tuple[Place, Future[Inputs]]]:
-        """Each batch being made, with the place after it; the next epoch is packed while this one is used."""
+        """This process's batch of each round, being made, with the place after the round."""
+        every = self._every(place)
+        while True:
+            turns = list(islice(every, self.ranks.count))
+            _, chosen, seed = turns[self.ranks.rank]
+            yield turns[-1][0], self._makers.submit(self._make, chosen, seed)
+
+    def _every(self, place: Place) -> Iterator[tuple[Place, list[list[Sample]], tuple[int, ...]]]:
+        """The rows and the seed of each batch, with the place after it; the next epoch is packed while this one is
+        used."""
         epoch, skip = place.epoch, place.batch
         following = self._packers.submit(self._epoch, epoch)
         while True:
             rows, order = following.result()
             following = self._packers.submit(self._epoch, epoch + 1)
-            count, rank = self.ranks.count, self.ranks.rank
-            for first in range(skip, len(order) - count + 1, count):
-                number = first + rank
+            for number in range(skip, len(order)):
                 chosen = [rows[index] for index in order[number]]
-                made = self._makers.submit(self._make, chosen, (self.seed, epoch, number))
-                yield Place(epoch, first + count), made
+                yield Place(epoch, number + 1), chosen, (self.seed, epoch, number)
             epoch, skip = epoch + 1, 0
 
     def _epoch(self, epoch: int) -> tuple[list[list[Sample]], list[NDArray[np.int64]]]:
@@ -164,9 +172,7 @@ class Feed:
         rng = np.random.default_rng([self.seed, epoch])
         shuffled = [self.samples[i] for i in rng.permutation(len(self.samples))]
         rows = bins(shuffled, self.row_length, self.noise.block_size)
-        rows *= -(
-            -self.batch_rows * self.ranks.count // len(rows)
-        )  # a data set too small for a step is repeated
+        rows *= -(-self.batch_rows // len(rows))  # a data set too small for a batch is repeated
         return rows, list(batches(len(rows), self.batch_rows, rng))
 
     def _make(self, rows: list[list[Sample]], seed: Sequence[int]) -> Inputs:

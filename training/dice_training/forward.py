@@ -8,7 +8,8 @@ depends on the data, nor waits for the GPU.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -26,14 +27,22 @@ LOGITS = 1 << 28
 """At most so many logits are made at a time (1 GiB in float32), and those of at most 4,096 tokens."""
 
 
+def head_chunk(vocab: int) -> int:
+    """Tokens that go through the head at a time."""
+    return max(256, min(4096, LOGITS // vocab // 256 * 256))
+
+
 class Layers:
     """Hidden states ``[rows, length, hidden]`` of a model, before its final norm. Compiled, for GPUs, in bf16."""
 
     def __init__(self, model: SdarModel, compiled: bool, checkpointing: bool = False) -> None:
         self.model, self.compiled, self.checkpointing = model, compiled, checkpointing
         self.template = copy.deepcopy(model.model.layers[0]).to("meta")
-        self.parameters = [dict(layer.named_parameters()) for layer in model.model.layers]
         self.layer = torch.compile(_layer) if compiled else _layer
+        self.runs: list[Callable[..., Tensor]] = [
+            partial(self.run, dict(layer.named_parameters())) for layer in model.model.layers
+        ]
+        """One for each layer: ``run(x, cos, sin, mask)``."""
 
     def __call__(self, ids: Tensor, position: Tensor, mask: Tensor | BlockMask) -> Tensor:
         backbone = self.model.model
@@ -43,38 +52,44 @@ class Layers:
             x = x.bfloat16()  # the residual stream: in float32 a step of nano takes a fifth more time
         if not x.requires_grad:  # frozen embeddings: to the compiler the first layer shall be like the others
             x.requires_grad_(torch.is_grad_enabled())
-        for parameters in self.parameters:
-            inputs = (self.template, parameters, x, cos, sin, mask)
-            x = (
-                checkpoint(self.layer, *inputs, use_reentrant=False)
-                if self.checkpointing
-                else self.layer(*inputs)
-            )
+        for run in self.runs:
+            x = run(x, cos, sin, mask)
         return x
+
+    def run(
+        self, parameters: Mapping[str, Tensor], x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | BlockMask
+    ) -> Tensor:
+        """A layer with its ``parameters``, by their names in the layer."""
+        inputs = (self.template, parameters, x, cos, sin, mask)
+        if self.checkpointing:
+            return checkpoint(self.layer, *inputs, use_reentrant=False)
+        return self.layer(*inputs)
 
 
 class Forward:
-    """``loss_sum(inputs)`` of ``model``: the sum over hidden tokens of cross-entropy / p."""
+    """``loss_sum(inputs)`` of ``model``: the sum over hidden tokens of cross-entropy / p, on ``device``."""
 
     def __init__(
         self,
         model: SdarModel,
         block_size: int,
         shape: tuple[int, int],
-        compiled: bool,
+        device: torch.device,
         checkpointing: bool = False,
     ) -> None:
-        self.model, self.block_size, self.compiled = model, block_size, compiled
-        self.chunk = max(256, min(4096, LOGITS // model.config.vocab_size // 256 * 256))
+        self.model, self.block_size, self.device = model, block_size, device
+        self.compiled = compiled = device.type == "cuda"
+        self.chunk = head_chunk(model.config.vocab_size)
         # One set of buffers for every batch: the mask's rule closes over them, so nothing is compiled twice.
-        self.codes = Codes(*(torch.zeros(shape, dtype=torch.int32, device=model.device) for _ in range(3)))
+        self.codes = Codes(*(torch.zeros(shape, dtype=torch.int32, device=device) for _ in range(3)))
         self.rule = mask_mod(self.codes)
         self.layers = Layers(model, compiled, checkpointing)
         self.head = torch.compile(_head) if compiled else _head
+        self.loss_sum: Callable[[Inputs], Tensor] = self.whole_sum
 
-    def loss_sum(self, inputs: Inputs) -> Tensor:
-        """``inputs`` must be on the model's device."""
-        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self.compiled):
+    def whole_sum(self, inputs: Inputs) -> Tensor:
+        """``inputs`` must be on the device."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.compiled):
             x = self.layers(inputs.ids, inputs.position, self._mask(inputs.codes))
             return self._head_sum(x, inputs)
 

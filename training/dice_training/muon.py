@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor, Shard
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic iteration; source: Keller Jordan's Muon (github.com/KellerJordan/Muon)."""
@@ -47,10 +48,23 @@ class Muon(torch.optim.Optimizer):
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(gradient)
         state["momentum"].lerp_(gradient, 1 - group["momentum"])
-        update = orthogonalize(gradient.lerp_(state["momentum"], group["momentum"]), group["steps"])
+        update = _orthogonal(gradient.lerp_(state["momentum"], group["momentum"]), group["steps"])
         scale = 0.2 * math.sqrt(max(params[0].shape))
         torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])  # type: ignore[attr-defined]
         torch._foreach_add_(params, update.to(params[0].dtype).unbind(), alpha=-group["lr"] * scale)  # type: ignore[attr-defined]
+
+
+def _orthogonal(matrices: Tensor, steps: int) -> Tensor:
+    """:func:`orthogonalize` also where each process has some rows of every matrix: for as long as it takes, each has
+    some of the matrices whole."""
+    if not isinstance(matrices, DTensor):
+        return orthogonalize(matrices, steps)
+    whole = matrices.redistribute(placements=[Shard(0)])
+    done = orthogonalize(whole.to_local(), steps).contiguous()
+    back = DTensor.from_local(
+        done, matrices.device_mesh, [Shard(0)], run_check=False, shape=whole.shape, stride=whole.stride()
+    )
+    return back.redistribute(placements=matrices.placements)
 
 
 def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:

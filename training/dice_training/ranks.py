@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+_LOST = ("closed by peer", "reset by peer", "Broken pipe", "NCCL", "gloo", "Connection refused")
+"""In the words of a collective that has failed because another process has gone."""
+
+
+class PeerLost(Exception):
+    """Another process of the run has ended, and so must this one."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +68,47 @@ def first_rank() -> bool:
 
 
 @contextmanager
-def joined() -> Iterator[Ranks]:
-    """Join the processes that ``torchrun`` started, if it did; on a GPU machine each takes the GPU of its number."""
+def joined(group: bool = False) -> Iterator[Ranks]:
+    """Join the processes that ``torchrun`` started, if it did; on a GPU machine each takes the GPU of its number.
+
+    With ``group`` also a process that is alone gets a process group: FSDP2 works in one. Raises :class:`PeerLost` in
+    the place of the error of a collective that failed because another process has ended.
+    """
     count = int(os.environ.get("WORLD_SIZE", "1"))
-    if count == 1:
+    if count == 1 and not group:
         yield Ranks()
         return
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    cuda = torch.cuda.is_available()
+    if cuda:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+    if count == 1:
+        store = dist.HashStore()  # type: ignore[reportPrivateImportUsage]
+        dist.init_process_group(backend, store=store, rank=0, world_size=1)
+    else:
+        dist.init_process_group(backend)
     try:
         yield Ranks(dist.get_rank(), count)
+    except RuntimeError as error:
+        if count > 1 and any(words in str(error) for words in _LOST):
+            raise PeerLost("another process of this run has ended") from error
+        raise
     finally:
         dist.destroy_process_group()
+
+
+def said_first(line: str) -> bool:
+    """Whether no other process of the run has said ``line`` before: so what all of them find is told once.
+
+    Known from the store of ``torchrun``, which lives as long as any of them; elsewhere every process speaks.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return True
+    try:
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        wait = timedelta(seconds=5)
+        store = dist.TCPStore(host, port, is_master=False, timeout=wait)  # type: ignore[reportPrivateImportUsage]
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        return store.add(f"dice/{attempt}/{hashlib.sha256(line.encode()).hexdigest()}", 1) == 1
+    except RuntimeError:
+        return True

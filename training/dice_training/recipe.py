@@ -49,6 +49,7 @@ class SftRecipe:
     row_length: int = 4096
     batch_rows: int = 16
     accumulate: int = 1
+    """Batches of ``batch_rows`` rows a step, whatever the number of processes, which share them out evenly."""
     steps: int = 1000
     max_minutes: float | None = None
     """Ends the schedule early when the clock, not the step count, is what is short."""
@@ -71,6 +72,12 @@ class SftRecipe:
     """Above 0: the weights of ``init`` stay as they are, in bf16, and adapters of this rank are trained."""
     checkpointing: bool = False
     """Layers keep their input only and are run again in the backward pass: less memory for a third more work."""
+    shard: bool = False
+    """Each process keeps a part of the weights (FSDP2), not all of them: for models that one GPU cannot hold."""
+    offload: bool = False
+    """With ``shard``: weights and optimizer state stay in the host's memory, which costs most of the speed."""
+    save_every: int = 0
+    """Steps between two states; 0: ten minutes."""
     seed: int = 0
     quantize: bool = True
 
@@ -81,7 +88,12 @@ T = TypeVar("T")
 def load_sft_recipe(path: Path) -> SftRecipe:
     table = read_toml(path)
     shape = from_table(ModelShape, table.pop("shape", {}), f"{path}: [shape]")
-    return from_table(SftRecipe, {**table, "shape": shape}, str(path))
+    recipe = from_table(SftRecipe, {**table, "shape": shape}, str(path))
+    if recipe.offload and not recipe.shard:
+        raise RecipeError(f"{path}: 'offload' needs 'shard = true'")
+    if recipe.offload and recipe.optimizer == "muon":
+        raise RecipeError(f"{path}: 'offload' is for AdamW: Muon's products of matrices need the GPU")
+    return recipe
 
 
 def read_toml(path: Path) -> dict[str, Any]:

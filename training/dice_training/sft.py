@@ -17,7 +17,7 @@ from dice_engine.model.weights import load_model
 from dice_training.data import build_dataset, read_rows, texts
 from dice_training.lora import add_adapters
 from dice_training.packing import Sample
-from dice_training.ranks import first_rank, joined
+from dice_training.ranks import Ranks, first_rank, joined
 from dice_training.recipe import RecipeError, SftRecipe
 from dice_training.tokenizer import save_tokenizer, train_tokenizer, write_whole
 from dice_training.trainer import Trainer
@@ -34,8 +34,8 @@ def train(
 
     ``stop_after`` ends the command after so many minutes of training; ``resume`` goes on from the state in the output
     folder. The schedule is that of the whole run, whatever the number of commands. Ctrl-C and SIGTERM save
-    the state and the checkpoint, then raise :class:`KeyboardInterrupt`. Under ``torchrun`` every process works on
-    batches of ``batch_rows`` rows of its own; the first one reports and saves.
+    the state and the checkpoint, then raise :class:`KeyboardInterrupt`. Under ``torchrun`` the processes share the
+    batches of each step, and the first one reports.
     """
     torch.manual_seed(recipe.seed)
     torch.set_float32_matmul_precision("high")
@@ -47,7 +47,8 @@ def train(
     held_out = [row for row in every if row["split"] == "test"][:HELD_OUT_ROWS]
     if not rows:
         raise RecipeError(f"{recipe.data}: no rows with split 'train'")
-    model, tokenizer_folder = _start(recipe, rows, output, resume)
+    config = _config(recipe)
+    tokenizer_folder = _tokenizer(recipe, rows, output, resume)
     workers = min(16, os.cpu_count() or 1) if len(rows) > 5000 else 1
 
     def dataset(part: list[dict[str, object]]) -> list[Sample]:
@@ -55,9 +56,9 @@ def train(
             part,
             tokenizer_folder,
             block_size=recipe.block_size,
-            context=model.config.max_position_embeddings,
+            context=config.max_position_embeddings,
             row_length=recipe.row_length,
-            format=model.config.format,
+            format=config.format,
             workers=workers,
         )
         report(f"{len(built.samples)} samples, {built.dropped} too long and left out")
@@ -67,8 +68,8 @@ def train(
     if not samples:
         raise RecipeError(f"{recipe.data}: all rows are too long for the context or for row_length")
     # The processes join when the data is there: it is made by forks, which nothing of a GPU or a network survives.
-    with joined() as ranks:
-        trainer = Trainer(recipe, model.to(device), report, output, ranks)
+    with joined(group=recipe.shard) as ranks:
+        trainer = Trainer(recipe, _model(recipe, config, device, ranks), report, output, ranks, device)
         if resume:
             trainer.resume()
         trainer.run(samples, test_samples, stop_after)
@@ -84,27 +85,11 @@ def _silent(line: str) -> None:
     pass
 
 
-def _start(
-    recipe: SftRecipe, rows: list[dict[str, object]], output: Path, resume: bool
-) -> tuple[SdarModel, Path]:
-    """The model to train and the folder that holds its tokenizer (written to ``output`` as well)."""
+def _config(recipe: SftRecipe) -> SdarConfig:
     if recipe.init is not None:
-        folder = Path(recipe.init)
-        save_tokenizer_copy(folder, output)
-        dtype = torch.bfloat16 if recipe.lora_rank else torch.float32
-        model = load_model(folder, device="cpu", dtype=dtype).requires_grad_(True).train()
-        model.config = replace(model.config, block_size=recipe.block_size)
-        if recipe.lora_rank:
-            add_adapters(model, recipe.lora_rank)
-        return model, folder
-    if resume and (output / "tokenizer.json").is_file():
-        pass  # the run has its tokenizer; another one would give its weights other meanings
-    elif recipe.tokenizer is not None:
-        save_tokenizer_copy(Path(recipe.tokenizer), output)
-    else:
-        save_tokenizer(train_tokenizer(texts(rows[:TOKENIZER_ROWS]), recipe.shape.vocab), output)
+        return replace(SdarConfig.load(Path(recipe.init)), block_size=recipe.block_size)
     shape = recipe.shape
-    config = SdarConfig(
+    return SdarConfig(
         vocab_size=shape.vocab,
         hidden_size=shape.hidden,
         intermediate_size=shape.intermediate,
@@ -121,9 +106,40 @@ def _start(
         rope_theta=1e4,
         dice={"format": "fim"},
     )
-    model = SdarModel(config)
-    model.reset_parameters(torch.Generator().manual_seed(recipe.seed))
-    return model, output
+
+
+def _tokenizer(recipe: SftRecipe, rows: list[dict[str, object]], output: Path, resume: bool) -> Path:
+    """The folder that holds the run's tokenizer, which is written to ``output`` as well."""
+    if recipe.init is not None:
+        save_tokenizer_copy(Path(recipe.init), output)
+        return Path(recipe.init)
+    if resume and (output / "tokenizer.json").is_file():
+        pass  # the run has its tokenizer; another one would give its weights other meanings
+    elif recipe.tokenizer is not None:
+        save_tokenizer_copy(Path(recipe.tokenizer), output)
+    else:
+        save_tokenizer(train_tokenizer(texts(rows[:TOKENIZER_ROWS]), recipe.shape.vocab), output)
+    return output
+
+
+def _model(recipe: SftRecipe, config: SdarConfig, device: torch.device, ranks: Ranks) -> SdarModel:
+    """The model to train, on ``device``; to be sharded, on the CPU in the first process and empty in the others."""
+    if recipe.shard:
+        device = torch.device("cpu" if ranks.first else "meta")
+    if recipe.init is not None:
+        dtype = torch.bfloat16 if recipe.lora_rank else torch.float32
+        model = load_model(Path(recipe.init), device, dtype).requires_grad_(True).train()
+        model.config = replace(model.config, block_size=recipe.block_size)
+    else:
+        with device:
+            model = SdarModel(config)
+        if device.type != "meta":
+            model.reset_parameters(torch.Generator(device).manual_seed(recipe.seed))
+        if recipe.lora_rank:
+            model.bfloat16()
+    if recipe.lora_rank:
+        add_adapters(model, recipe.lora_rank)
+    return model
 
 
 def save_tokenizer_copy(source: Path, output: Path) -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields
 import torch
 from dice_engine.model.config import SdarConfig
 
-PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12}
-"""Dense bf16 FLOP/s by the vendor's data sheets, by a part of the device's name."""
+from dice_training.gpus import GPUS
 
 
 @dataclass
@@ -46,4 +45,4 @@ def peak_flops(device: torch.device) -> float | None:
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
-    return next((peak for part, peak in PEAKS.items() if part in name), None)
+    return next((gpu.flops for part, gpu in GPUS.items() if part in name), None)
