@@ -17,6 +17,7 @@ from dice_engine import wire
 from dice_engine.runtime import (
     UNIX_SOCKETS,
     EngineError,
+    forwarded_from,
     log_path,
     prepare_dir,
     read_token,
@@ -59,6 +60,9 @@ class EngineClient:
         client = await _try_connect()
         if client is not None:
             return client
+        host = forwarded_from()
+        if host is not None:
+            raise EngineError(f"the engine of {host} does not answer; see dice serve --on {host}")
         if not start:
             raise EngineError("no engine is running; start one with: dice serve")
         process = await asyncio.to_thread(_start_service)
@@ -123,6 +127,10 @@ class EngineClient:
             await self._send(wire.ShutdownRequest(self.new_id()))
             await self._listener
         await self.close()
+
+    async def lost(self) -> None:
+        """Return when the connection has ended."""
+        await asyncio.wait([self._listener])
 
     async def close(self) -> None:
         """Close the connection; the engine cancels what this client still had running."""

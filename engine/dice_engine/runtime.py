@@ -66,6 +66,21 @@ def token_path() -> Path:
     return socket_dir() / "engine.token"
 
 
+def host_path() -> Path:
+    """While the engine of another machine is forwarded here: a file with that machine's name."""
+    return socket_dir() / "engine.host"
+
+
+def forwarded_from() -> str | None:
+    """The machine whose engine is forwarded here; None when that is not so (any more)."""
+    try:
+        host = host_path().read_text(encoding="utf-8")
+        with lock("engine.lock", wait=False) as held:
+            return None if held else host
+    except OSError:
+        return None
+
+
 def log_path() -> Path:
     return socket_dir() / "engine.log"
 

@@ -11,9 +11,10 @@ import signal
 import sys
 from dataclasses import asdict
 
+from dice_engine import remote
 from dice_engine.arguments import Arguments
 from dice_engine.client import EngineClient
-from dice_engine.runtime import EngineError, lock, prepare_dir, share_cores, socket_dir
+from dice_engine.runtime import EngineError, host_path, lock, prepare_dir, share_cores, socket_dir
 from dice_engine.serving import Service
 
 IDLE_SECONDS = 900.0
@@ -24,6 +25,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if options.status or options.stop:
             return asyncio.run(_ask(options))
+        if options.address:
+            return remote.address()
+        if options.on:
+            return remote.serve_on(options.on, options.remote_dice)
         return _serve(options)
     except EngineError as error:
         print(f"dice serve: {error}", file=sys.stderr)
@@ -40,6 +45,7 @@ def _serve(options: argparse.Namespace) -> int:
         if not held:
             print(f"an engine runs already in {socket_dir()}", file=sys.stderr)
             return 0
+        host_path().unlink(missing_ok=True)  # left by a line that was killed
         asyncio.run(_run(options))
     return 0
 
@@ -87,6 +93,13 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--status", action="store_true", help="say what the running engine does")
     what.add_argument("--stop", action="store_true", help="end the running engine")
+    what.add_argument(
+        "--on", metavar="HOST", help="use the engine of another machine: forward it here by ssh, until Ctrl-C"
+    )
+    what.add_argument("--address", action="store_true", help="start an engine if none runs; print its socket")
+    parser.add_argument(
+        "--remote-dice", metavar="COMMAND", default="dice", help="how HOST calls dice (dice): ~/venv/bin/dice"
+    )
     parser.add_argument(
         "--idle-seconds",
         type=_seconds,
