@@ -51,6 +51,10 @@ class lanes {
   unsigned match_any(T value, int line = __builtin_LINE()) const {
     return packed(__match_any_sync(members_, value, line));
   }
+  template <class T>
+  unsigned match_all(T value, int& all, int line = __builtin_LINE()) const {
+    return packed(__match_all_sync(members_, value, &all, line));
+  }
   unsigned meta_group_size() const { return (thread_block::size() + size() - 1) / size(); }
   unsigned meta_group_rank() const { return dice::current / size(); }
   unsigned members() const { return members_; }
@@ -85,16 +89,39 @@ struct thread_block_tile : lanes {
 struct coalesced_group : lanes {
   explicit coalesced_group(unsigned members) : lanes(members) {}
 };
-struct thread_group : lanes {
-  explicit thread_group(unsigned members) : lanes(members) {}
+// Any of the groups above, known only when it runs.
+class thread_group {
+ public:
+  thread_group(const thread_block&) : block_(true), members_(0) {}
+  thread_group(const lanes& group) : block_(false), members_(group) {}
+  unsigned size() const { return block_ ? thread_block::size() : members_.size(); }
+  unsigned num_threads() const { return size(); }
+  unsigned thread_rank() const { return block_ ? thread_block::thread_rank() : members_.thread_rank(); }
+  void sync(int line = __builtin_LINE()) const { block_ ? thread_block::sync(line) : members_.sync(line); }
+  unsigned members() const { return members_.members(); }
+
+ private:
+  bool block_;
+  lanes members_;
 };
 
 template <unsigned Size, class Parent>
 thread_block_tile<Size, Parent> tiled_partition(const Parent&) { return {}; }
-inline thread_group tiled_partition(const thread_block&, unsigned size) {
-  return thread_group((size == 32 ? ~0u : (1u << size) - 1) << (dice::lane() & ~(size - 1)));
+inline thread_group tiled_partition(const thread_group&, unsigned size) {
+  return lanes((size == 32 ? ~0u : (1u << size) - 1) << (dice::lane() & ~(size - 1)));
 }
 inline coalesced_group coalesced_threads(int line = __builtin_LINE()) { return coalesced_group(__activemask(line)); }
+
+inline coalesced_group labeled_partition(const lanes& group, int label, int line = __builtin_LINE()) {
+  return coalesced_group(__match_any_sync(group.members(), label, line));
+}
+inline coalesced_group binary_partition(const lanes& group, bool label, int line = __builtin_LINE()) {
+  return labeled_partition(group, label, line);
+}
+template <class Group, class F>
+void invoke_one(const Group& group, F&& action) {
+  if (group.thread_rank() == 0) action();
+}
 
 struct grid_group {
   static unsigned long long size() { return (unsigned long long)gridDim.x * gridDim.y * gridDim.z * thread_block::size(); }
@@ -160,10 +187,14 @@ template <class Group, class T>
 T inclusive_scan(const Group& group, T value, int line = __builtin_LINE()) {
   return inclusive_scan(group, value, plus<T>(), line);
 }
+template <class Group, class T, class F>
+T exclusive_scan(const Group& group, T value, F combine, int line = __builtin_LINE()) {
+  T before = group.shfl_up(inclusive_scan(group, value, combine, line), 1, line);
+  return group.thread_rank() ? before : T(0);
+}
 template <class Group, class T>
 T exclusive_scan(const Group& group, T value, int line = __builtin_LINE()) {
-  T before = group.shfl_up(inclusive_scan(group, value, plus<T>(), line), 1, line);
-  return group.thread_rank() ? before : T(0);
+  return exclusive_scan(group, value, plus<T>(), line);
 }
 
 }  // namespace cooperative_groups

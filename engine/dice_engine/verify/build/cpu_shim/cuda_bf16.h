@@ -7,12 +7,21 @@ using __nv_bfloat16 = dice::Small<dice::Bfloat16>;
 using __nv_bfloat162 = dice::Pair<dice::Bfloat16>;
 using nv_bfloat16 = __nv_bfloat16;
 using nv_bfloat162 = __nv_bfloat162;
+using __nv_bfloat16_raw = __nv_bfloat16::Raw;
+
+#define CUDART_INF_BF16 __ushort_as_bfloat16((unsigned short)0x7f80u)
+#define CUDART_NAN_BF16 __ushort_as_bfloat16((unsigned short)0x7fffu)
+#define CUDART_MIN_DENORM_BF16 __ushort_as_bfloat16((unsigned short)0x0001u)
+#define CUDART_MAX_NORMAL_BF16 __ushort_as_bfloat16((unsigned short)0x7f7fu)
+#define CUDART_NEG_ZERO_BF16 __ushort_as_bfloat16((unsigned short)0x8000u)
+#define CUDART_ZERO_BF16 __ushort_as_bfloat16((unsigned short)0x0000u)
+#define CUDART_ONE_BF16 __ushort_as_bfloat16((unsigned short)0x3f80u)
 
 DICE_FN __nv_bfloat16 __float2bfloat16(float x) { return __nv_bfloat16(x); }
 DICE_FN __nv_bfloat16 __float2bfloat16_rn(float x) { return __nv_bfloat16(x); }
-DICE_FN __nv_bfloat16 __float2bfloat16_rz(float x) { return __nv_bfloat16(x); }
-DICE_FN __nv_bfloat16 __float2bfloat16_rd(float x) { return __nv_bfloat16(x); }
-DICE_FN __nv_bfloat16 __float2bfloat16_ru(float x) { return __nv_bfloat16(x); }
+DICE_FN __nv_bfloat16 __float2bfloat16_rz(float x) { return dice::rounded<dice::Bfloat16>(x, 0); }
+DICE_FN __nv_bfloat16 __float2bfloat16_rd(float x) { return dice::rounded<dice::Bfloat16>(x, -1); }
+DICE_FN __nv_bfloat16 __float2bfloat16_ru(float x) { return dice::rounded<dice::Bfloat16>(x, 1); }
 DICE_FN __nv_bfloat16 __double2bfloat16(double x) { return __nv_bfloat16(x); }
 DICE_FN float __bfloat162float(__nv_bfloat16 x) { return float(x); }
 DICE_FN __nv_bfloat16 __int2bfloat16_rn(int x) { return __nv_bfloat16(float(x)); }

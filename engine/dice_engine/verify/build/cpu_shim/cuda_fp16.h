@@ -7,12 +7,21 @@ using __half = dice::Small<dice::Half>;
 using __half2 = dice::Pair<dice::Half>;
 using half = __half;
 using half2 = __half2;
+using __half_raw = __half::Raw;
+
+#define CUDART_INF_FP16 __ushort_as_half((unsigned short)0x7c00u)
+#define CUDART_NAN_FP16 __ushort_as_half((unsigned short)0x7fffu)
+#define CUDART_MIN_DENORM_FP16 __ushort_as_half((unsigned short)0x0001u)
+#define CUDART_MAX_NORMAL_FP16 __ushort_as_half((unsigned short)0x7bffu)
+#define CUDART_NEG_ZERO_FP16 __ushort_as_half((unsigned short)0x8000u)
+#define CUDART_ZERO_FP16 __ushort_as_half((unsigned short)0x0000u)
+#define CUDART_ONE_FP16 __ushort_as_half((unsigned short)0x3c00u)
 
 DICE_FN __half __float2half(float x) { return __half(x); }
 DICE_FN __half __float2half_rn(float x) { return __half(x); }
-DICE_FN __half __float2half_rz(float x) { return __half(x); }
-DICE_FN __half __float2half_rd(float x) { return __half(x); }
-DICE_FN __half __float2half_ru(float x) { return __half(x); }
+DICE_FN __half __float2half_rz(float x) { return dice::rounded<dice::Half>(x, 0); }
+DICE_FN __half __float2half_rd(float x) { return dice::rounded<dice::Half>(x, -1); }
+DICE_FN __half __float2half_ru(float x) { return dice::rounded<dice::Half>(x, 1); }
 DICE_FN __half __double2half(double x) { return __half(x); }
 DICE_FN float __half2float(__half x) { return float(x); }
 DICE_FN __half __int2half_rn(int x) { return __half(float(x)); }

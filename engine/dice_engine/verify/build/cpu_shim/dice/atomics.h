@@ -49,6 +49,14 @@ DICE_CAS(unsigned)
 DICE_CAS(unsigned long long)
 DICE_CAS(unsigned short)
 
+DICE_FN float2 atomicAdd(float2* address, float2 value) {
+  return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y)};
+}
+DICE_FN float4 atomicAdd(float4* address, float4 value) {
+  return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y), atomicAdd(&address->z, value.z),
+          atomicAdd(&address->w, value.w)};
+}
+
 #undef DICE_ATOMIC
 #undef DICE_ATOMIC_INTEGERS
 #undef DICE_CAS

@@ -32,6 +32,7 @@ struct Quiet {
 #define DICE_QUIET
 #endif
 
+#include "accessors.h"
 #include "atomics.h"
 #include "intrinsics.h"
 #include "simd.h"

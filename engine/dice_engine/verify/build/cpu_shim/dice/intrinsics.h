@@ -83,6 +83,13 @@ DICE_C float norm4df(float x, float y, float z, float w) noexcept { return ::sqr
 DICE_C float rnorm3df(float x, float y, float z) noexcept { return 1.0f / norm3df(x, y, z); }
 DICE_C float rhypotf(float x, float y) noexcept { return 1.0f / ::hypotf(x, y); }
 DICE_C double rhypot(double x, double y) noexcept { return 1.0 / ::hypot(x, y); }
+DICE_C void sincospi(double x, double* s, double* c) noexcept { *s = sinpi(x), *c = cospi(x); }
+DICE_C float normf(int count, const float* values) noexcept {
+  double sum = 0;
+  for (int i = 0; i < count; ++i) sum += double(values[i]) * values[i];
+  return float(::sqrt(sum));
+}
+DICE_C float rnormf(int count, const float* values) noexcept { return 1.0f / normf(count, values); }
 DICE_C void sincospif(float x, float* s, float* c) noexcept { *s = sinpif(x), *c = cospif(x); }
 
 // ---- Fast and directed-rounding forms -------------------------------------------------------------------------
@@ -206,6 +213,12 @@ DICE_FN unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
 DICE_FN unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
   return unsigned(((unsigned long long)high << 32 | low) >> (shift & 31));
 }
+DICE_FN unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned shift) {
+  return unsigned((((unsigned long long)high << 32 | low) << (shift < 32 ? shift : 32)) >> 32);
+}
+DICE_FN unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift) {
+  return unsigned(((unsigned long long)high << 32 | low) >> (shift < 32 ? shift : 32));
+}
 DICE_FN int __mul24(int x, int y) { return int((unsigned(x) << 8 >> 8) * (unsigned(y) << 8 >> 8)); }
 DICE_FN unsigned __umul24(unsigned x, unsigned y) { return (x & 0xffffff) * (y & 0xffffff); }
 DICE_FN int __mulhi(int x, int y) { return int((long long)x * y >> 32); }
@@ -218,6 +231,12 @@ DICE_FN unsigned __sad(int x, int y, unsigned z) { return (x > y ? unsigned(x) -
 DICE_FN unsigned __usad(unsigned x, unsigned y, unsigned z) { return (x > y ? x - y : y - x) + z; }
 DICE_FN int __hadd(int x, int y) { return int(((long long)x + y) >> 1); }
 DICE_FN int __rhadd(int x, int y) { return int(((long long)x + y + 1) >> 1); }
+DICE_FN unsigned __uhadd(unsigned x, unsigned y) { return unsigned(((unsigned long long)x + y) >> 1); }
+DICE_FN unsigned __urhadd(unsigned x, unsigned y) { return unsigned(((unsigned long long)x + y + 1) >> 1); }
+DICE_FN int __dp2a_lo(int x, int y, int sum) {
+  return sum + int(short(x)) * int((signed char)y) + int(short(x >> 16)) * int((signed char)(y >> 8));
+}
+DICE_FN int __dp2a_hi(int x, int y, int sum) { return __dp2a_lo(x, y >> 16, sum); }
 DICE_FN int __dp4a(int x, int y, int sum) {
   for (int i = 0; i < 32; i += 8) sum += int((signed char)(x >> i)) * int((signed char)(y >> i));
   return sum;
@@ -255,6 +274,8 @@ DICE_FN void __prefetch_global_l2(const void*) {}
 DICE_FN size_t __cvta_generic_to_shared(const void* address) { return reinterpret_cast<size_t>(address); }
 DICE_FN bool __isGlobal(const void*) { return true; }
 DICE_FN bool __isShared(const void*) { return true; }
+DICE_FN bool __isLocal(const void*) { return false; }
+DICE_FN bool __isConstant(const void*) { return false; }
 
 DICE_FN long long clock64() {
 #if defined(__x86_64__)

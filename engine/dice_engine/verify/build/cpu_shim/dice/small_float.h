@@ -41,7 +41,14 @@ template <class Format>
 struct alignas(2) Small {
   uint16_t bits;
 
+  // The bits without operators: `__half_raw`.
+  struct Raw {
+    uint16_t x;
+  };
+
   Small() = default;
+  Small(Raw raw) : bits(raw.x) {}
+  operator Raw() const { return {bits}; }
   constexpr explicit Small(uint16_t bits, int) : bits(bits) {}
   Small(float value) : bits(Format::from_float(value)) {}
   Small(double value) : bits(Format::from_float(float(value))) {}
@@ -76,8 +83,31 @@ struct alignas(2) Small {
   friend Small operator+(const Small& x) { return x; }
   friend Small operator-(const Small& x) { return Small(uint16_t(x.bits ^ 0x8000), 0); }
   friend Small& operator++(Small& x) { return x = x + Small(1.0f); }
+  friend Small operator++(Small& x, int) {
+    Small old = x;
+    ++x;
+    return old;
+  }
+  friend Small operator--(Small& x, int) {
+    Small old = x;
+    --x;
+    return old;
+  }
   friend Small& operator--(Small& x) { return x = x - Small(1.0f); }
 };
+
+// Rounded down (way < 0), up (way > 0) or toward zero.
+template <class Format>
+Small<Format> rounded(float x, int way) {
+  Small<Format> near(x);
+  float value = near;
+  if (x != x || value == x) return near;
+  if (way == 0) way = x > 0 ? -1 : 1;
+  if ((way < 0) == (value < x)) return near;
+  bool away = (value > 0) == (way > 0);
+  if ((near.bits & 0x7fff) == 0) return Small<Format>(uint16_t(way < 0 ? 0x8001 : 1), 0);
+  return Small<Format>(uint16_t(near.bits + (away ? 1 : -1)), 0);
+}
 
 template <class Format>
 struct alignas(4) Pair {
@@ -165,6 +195,12 @@ DICE_COMPARE(__hlt, __hlt2, x < y)
 DICE_COMPARE(__hle, __hle2, x <= y)
 DICE_COMPARE(__hgt, __hgt2, x > y)
 DICE_COMPARE(__hge, __hge2, x >= y)
+DICE_COMPARE(__hequ, __hequ2, !(x < y || x > y))
+DICE_COMPARE(__hneu, __hneu2, !(x == y))
+DICE_COMPARE(__hltu, __hltu2, !(x >= y))
+DICE_COMPARE(__hleu, __hleu2, !(x > y))
+DICE_COMPARE(__hgtu, __hgtu2, !(x <= y))
+DICE_COMPARE(__hgeu, __hgeu2, !(x < y))
 #define DICE_BOTH(name, each) \
   DICE_FORMAT bool name(DICE_P a, DICE_P b) { return each(a.x, b.x) && each(a.y, b.y); }
 DICE_BOTH(__hbne2, __hne)
@@ -180,6 +216,13 @@ DICE_BOTH(__hbge2, __hge)
 DICE_FORMAT DICE_S __hfma(DICE_S a, DICE_S b, DICE_S c) { return DICE_S(float(double(float(a)) * float(b) + float(c))); }
 DICE_FORMAT DICE_P __hfma2(DICE_P a, DICE_P b, DICE_P c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }
 DICE_FORMAT DICE_S __hfma_relu(DICE_S a, DICE_S b, DICE_S c) { return __hmax(__hfma(a, b, c), DICE_S(0.0f)); }
+DICE_FORMAT DICE_S __hfma_sat(DICE_S a, DICE_S b, DICE_S c) { return DICE_S(__saturatef(float(__hfma(a, b, c)))); }
+DICE_FORMAT DICE_P __hfma2_relu(DICE_P a, DICE_P b, DICE_P c) {
+  return {__hfma_relu(a.x, b.x, c.x), __hfma_relu(a.y, b.y, c.y)};
+}
+DICE_FORMAT DICE_P __hfma2_sat(DICE_P a, DICE_P b, DICE_P c) {
+  return {__hfma_sat(a.x, b.x, c.x), __hfma_sat(a.y, b.y, c.y)};
+}
 DICE_FORMAT bool __hisnan(DICE_S a) { return float(a) != float(a); }
 DICE_FORMAT int __hisinf(DICE_S a) { return ::fabsf(float(a)) == HUGE_VALF ? (float(a) > 0 ? 1 : -1) : 0; }
 DICE_FORMAT bool __hbeq2(DICE_P a, DICE_P b) { return a.x == b.x && a.y == b.y; }
