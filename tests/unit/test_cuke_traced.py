@@ -6,8 +6,10 @@ import ast
 import json
 import re
 import textwrap
+from typing import Any
 
 import pytest
+from dice_engine.source.holes import find_holes
 from dice_training.cuke import cli
 from dice_training.cuke.traced import INVENTED, UNWRITTEN
 from dice_training.cuke.traced.coverage import Coverage, examine, family_of, text_of
@@ -274,12 +276,66 @@ def test_rows_hold_together(kind):
     text = task("F.softmax(self.f(x), dim=1)", "torch.randn(8, 64)", "self.f = nn.Linear(64, 3)")
     for index in range(6):
         row = task_sample(Task("a", text), 1, index, kind)
+        before, after = row.get("around", ("", ""))
         assert row["prefix"] + row["core"] + row["suffix"] == row["program"]
         assert row["id"] == f"1-{index}" and row["ops"] == ["linear", "softmax"]
         assert row_chars(row) <= MAX_CHARS
-        names = {node.name for node in ast.walk(ast.parse(row["program"])) if isinstance(node, ast.ClassDef)}
-        assert "ModelNew" in names
+        if kind != "kernel_body" or before:
+            tree = ast.parse(before + row["program"] + after)
+            assert "ModelNew" in {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
         assert row == task_sample(Task("a", text), 1, index, kind)
+
+
+def bodies(body: str, inputs: str, arguments: str = "x", init: str = "pass") -> list[dict[str, Any]]:
+    """Rows of kind ``kernel_body`` for a task, each drawn anew."""
+    text = task(body, inputs, init, arguments)
+    rows = [task_sample(Task("a", text), seed, 0, "kernel_body") for seed in range(16)]
+    return [row for row in rows if "verdict" not in row]
+
+
+BODIES = {
+    "warp": ("torch.softmax(x, 1)", "torch.randn(8, 64)", "shfl_xor"),
+    "block": ("torch.softmax(x, 1)", "torch.randn(8, 600)", "auto block_sum"),
+    "chain": ("torch.softmax(torch.relu(x) * 2, 1)", "torch.randn(8, 600)", "auto prepare"),
+    "scan": ("torch.cumsum(x, 1)", "torch.randn(8, 64)", "shfl_up"),
+    "tile": ("x @ y", "torch.randn(48, 64), torch.randn(64, 40)", "__shared__"),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_hasty_body_and_a_better_one_share_signature_and_launch(name):
+    body, inputs, better = BODIES[name]
+    rows = bodies(body, inputs, "x, y" if "y" in body.split() else "x")
+    assert len(rows) == 16 and len({row["reference"] for row in rows}) > 4
+    for row in rows:
+        assert better in row["core"] and better not in row["reference"]
+        assert "_reduce_" not in row["core"] + row["reference"]
+        parameters = re.findall(r"(\w+)(?=[,)])", row["prefix"].rpartition("__global__")[2])
+        for text in (row["reference"], row["core"]):
+            named = set(re.findall(r"(?<![\w.])(\w+)\[", text)) - set(re.findall(r"(\w+)\[\d+\]", text))
+            assert named <= set(parameters) | {"sdata", "shared", "xs", "ws"}, (named, row["prefix"], text)
+
+
+def test_kernels_in_files_of_their_own_have_a_plan():
+    inputs = "torch.randn(8, 64), torch.randint(0, 64, (8, 5))"
+    rows = [row for row in bodies("torch.gather(x, 1, y).sum(1)", inputs, "x, y") if "around" not in row]
+    assert rows
+    for row in rows:
+        found = [hole for hole in find_holes(row["program"], "kernel.cu") if hole.kind == "kernel_body"]
+        assert found and found[0].plan.source == "annotation", found[0].plan.reason
+        assert re.search(r"=int\[0,\d\d\)", row["prefix"])
+
+
+def test_a_kernel_that_nobody_writes_slower_has_no_row():
+    assert bodies("torch.relu(x)", "torch.randn(8, 64)") == []
+
+
+def test_long_rows_are_cut_in_parts_where_most_of_a_gpu_would_be_idle():
+    assert len(kernels(source("F.mse_loss(x, x * 2)", "torch.randn(1024, 512)"))) == 2
+    assert len(kernels(source("torch.sum(x, dim=0)", "torch.randn(8192, 64)"))) == 2
+    assert len(kernels(source("torch.std(x)", "torch.randn(1024, 512)"))) == 4
+    assert len(kernels(source("torch.sum(x, dim=1)", "torch.randn(1024, 512)"))) == 1
+    assert len(kernels(source("x.sum()", "torch.randn(32, 512)"))) == 1
 
 
 def test_invented_tasks_are_functions_of_seed_and_index_and_can_be_written():

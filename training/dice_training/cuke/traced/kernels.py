@@ -7,13 +7,14 @@ inner dimensions is one thread a row.
 
 from __future__ import annotations
 
+import random
 import re
 from dataclasses import dataclass, field
 
 import torch
 
 from dice_training.cuke.traced.emit import Emitter, NeedsMemory
-from dice_training.cuke.traced.rows import RowWriter
+from dice_training.cuke.traced.rows import PLAIN, Plain, RowWriter
 from dice_training.cuke.traced.tidy import tidy
 from dice_training.cuke.traced.tiles import tiled_product, write_tiled
 from dice_training.cuke.traced.values import (
@@ -54,6 +55,10 @@ class Launch:
     kernel: str
     grid: str
     arguments: list[str]
+    buffers: list[Buffer]
+    """What the pointers point to, the result last."""
+    sizes: dict[str, str]
+    """The integer parameters and their expressions."""
 
 
 @dataclass
@@ -69,7 +74,11 @@ class Program:
     """Sizes of all tensors of the task (``x.size(0)``)."""
     helpers: dict[str, list[str]] = field(default_factory=dict)
     """Device functions that the source has already, and then also those that the kernels need."""
+    twins: random.Random | None = None
+    """Draws what the simple body of each kernel is like; None where none is wanted."""
     kernels: list[list[str]] = field(default_factory=list)
+    simple: list[list[str]] = field(default_factory=list)
+    """A simple body for each kernel, under its signature and launch."""
     sizes: dict[str, str] = field(default_factory=dict)
     """Name of an ``int`` on the host -> its expression."""
     steps: list[str | Launch] = field(default_factory=list)
@@ -108,6 +117,7 @@ class Program:
                 writer = KernelWriter(self, value)
                 out = Buffer(shape=value.shape, dtype=value.dtype, text=self._name(base), name=value.name)
                 writer.write(out)
+                simple = writer.simple(out, self.twins) if self.twins else None
                 break
             except NeedsMemory as need:
                 if need.value is value:
@@ -115,7 +125,7 @@ class Program:
                 self.memory(need.value)
         self.names.add(out.text)
         self.steps.append(f"auto {out.text} = {self._empty(out)};")
-        self._commit(writer, out)
+        self._commit(writer, out, simple)
         value.memory = out
         out.uses = value.uses
         return out
@@ -128,11 +138,23 @@ class Program:
             if isinstance(inner, Point) or (inner is value and isinstance(inner, Moved)):
                 continue
             for argument in inner.arguments:
+                self._small_first(argument, inner)
                 if self._costly(argument, inner):
                     while isinstance(argument, Moved):
                         argument = argument.args[0]
                     if argument is not value:
                         self.memory(argument)
+
+    def _small_first(self, argument: Value, by: Value) -> None:
+        """Statistics of other rows get memory by themselves: what is computed from them can then be part of ``by``."""
+        for inner in reachable([argument], lambda v: v.memory is None):
+            if (
+                inner.memory is None
+                and isinstance(inner, Reduced)
+                and isinstance(by, Reduced)
+                and by.domain != inner.domain
+            ):
+                self.memory(inner)
 
     def _costly(self, argument: Value, by: Value) -> bool:
         """Whether ``argument`` holds work that does not fit into the kernel that computes ``by`` from it."""
@@ -171,7 +193,7 @@ class Program:
             options += f".dtype({_OPTIONS[out.dtype]})"
         return f"torch::empty({{{', '.join(dim.text for dim in out.shape)}}}, {options})"
 
-    def _commit(self, writer: KernelWriter, out: Buffer) -> None:
+    def _commit(self, writer: KernelWriter, out: Buffer, simple: KernelWriter | None) -> None:
         kernel = f"{self.function}_kernel"
         if kernel in self.names:
             kernel = next(
@@ -184,6 +206,11 @@ class Program:
         parameters.append(f"{ctype(out.dtype)}* __restrict__ {out.text}")
         body = tidy(writer.emitter.block.lines)
         text = "\n".join(body)
+        if simple is not None:
+            self.simple.append(tidy(simple.emitter.block.lines))
+            text += "\n".join(["", *self.simple[-1]])
+            writer.used_sizes = list(dict.fromkeys([*writer.used_sizes, *simple.used_sizes]))
+            writer.new_sizes = {**writer.new_sizes, **simple.new_sizes}
         sizes = [name for name in writer.used_sizes if re.search(rf"\b{name}\b", text)]
         parameters += [f"int {name}" for name in sizes]
         self.kernels.append(
@@ -200,7 +227,11 @@ class Program:
         self.steps += [f"int {name} = {text};" for name, text in new.items()]
         self.sizes |= new
         self.names |= set(new)
-        self.steps.append(Launch(kernel, writer.grid, pointers + sizes))
+        buffers = [*writer.reads, out]
+        known = {**self.sizes, **new}
+        self.steps.append(
+            Launch(kernel, writer.grid, pointers + sizes, buffers, {name: known[name] for name in sizes})
+        )
 
     # -- text
 
@@ -271,8 +302,8 @@ class Program:
 class KernelWriter:
     """One attempt at one kernel; raises NeedsMemory where something has to be computed before."""
 
-    def __init__(self, program: Program, value: Value) -> None:
-        self.program, self.value = program, value
+    def __init__(self, program: Program, value: Value, plain: Plain | None = None) -> None:
+        self.program, self.value, self.plain = program, value, plain
         self.reads: list[Buffer] = []
         self.used_sizes: list[str] = []
         self.new_sizes: dict[str, str] = {}
@@ -282,6 +313,15 @@ class KernelWriter:
         self.grid = "(n + threads - 1) / threads"
         self.emitter = Emitter(self.size_name, self.buffer_name)
         self.emitter.names |= {"idx", "row", "lane", "base", "c", "out"} | program.names
+
+    def simple(self, out: Buffer, rng: random.Random) -> KernelWriter:
+        """The same kernel by a hasty hand: same signature, same launch."""
+        twin = KernelWriter(self.program, self.value, rng.choice(PLAIN))
+        twin.reads, twin.used_sizes = list(self.reads), list(self.used_sizes)
+        twin.new_sizes = dict(self.new_sizes)
+        twin.emitter.names |= set(self.new_sizes)
+        twin.write(out)
+        return twin
 
     def size_name(self, dim: Dim, base: str | None = None) -> str:
         """The kernel's parameter for a size; ``base`` names it where it has no name yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import random
 import textwrap
 from dataclasses import dataclass
 
@@ -46,10 +47,21 @@ class Answer:
     """ATen operators of the trace, in order."""
     kept: tuple[str, ...]
     """Those that stay in torch, each once."""
+    inputs: dict[str, torch.Tensor]
+    """The task's tensors by the names that they have in C++."""
 
 
-def write(text: str, class_name: str, function: str = FUNCTION, extension: str = "ext") -> Answer:
-    """The answer for the task ``text``. Raises Unwritten where the teacher has no way to write it."""
+def write(
+    text: str,
+    class_name: str,
+    function: str = FUNCTION,
+    extension: str = "ext",
+    twins: random.Random | None = None,
+) -> Answer:
+    """The answer for the task ``text``; with ``twins`` each kernel has a simple body too.
+
+    Raises Unwritten where the teacher has no way to write it.
+    """
     tree = ast.parse(text)
     owner = next(
         (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name), None
@@ -64,7 +76,7 @@ def write(text: str, class_name: str, function: str = FUNCTION, extension: str =
     try:
         lowered = Lowered(traced, names)
         outputs, structure = _outputs(lowered.output, traced)
-        stages = Stages(lowered, outputs, function, extension)
+        stages = Stages(lowered, outputs, function, extension, twins)
     except (TypeError, ValueError, LookupError, AttributeError, AssertionError) as error:
         # Operators take their arguments in more ways than the handlers know.
         raise Unwritten(f"an unusual argument: {type(error).__name__}: {str(error)[:80]}") from error
@@ -75,7 +87,7 @@ def write(text: str, class_name: str, function: str = FUNCTION, extension: str =
         for n in traced.graph.nodes
         if n.op == "call_function" and hasattr(n.target, "_schema")
     )
-    return Answer(stages.extension, class_text, operators, stages.kept)
+    return Answer(stages.extension, class_text, operators, stages.kept, lowered.tensors)
 
 
 def _outputs(output: object, traced: Traced) -> tuple[list[Value], str]:

@@ -31,6 +31,11 @@ from dice_training.cuke.traced.values import (
     values,
 )
 
+_LARGE = 1 << 18
+"""Elements from which a reduction is worth two kernels."""
+_FEW_BLOCKS, _BLOCKS = 16, 512
+_FEW_THREADS, _THREADS = 1 << 12, 1 << 15
+
 
 def reduce(
     op: ReduceOp, value: Value, dims: tuple[int, ...], keepdim: bool, dtype: torch.dtype, strict: bool = True
@@ -39,10 +44,40 @@ def reduce(
     require(not isinstance(value, Constant), "a reduction of constants")
     if not value.shape:
         return value
-    shape = tuple(dim for d, dim in enumerate(value.shape) if d not in dims)
     nans = strict and op not in ("sum", "prod") and may_be_nan(value)
-    out: Value = Reduced(shape=shape, dtype=dtype, op=op, arg=value, dims=dims, name=op, nans=nans)
+    source, over = value, dims
+    parts = _parts(value, dims) if not op.startswith("arg") else 1
+    if parts > 1:
+        first, sizes = dims[0], list(values(value.shape))
+        whole = times([value.shape[d] for d in dims]).value
+        cut = reshape(value, [*sizes[:first], parts, whole // parts, *sizes[dims[-1] + 1 :]])
+        source, over = _reduced(op, cut, (first + 1,), dtype, nans), (first,)
+    out = _reduced(op, source, over, dtype, nans)
     return kept(out, value, dims) if keepdim else out
+
+
+def _reduced(op: ReduceOp, value: Value, dims: tuple[int, ...], dtype: torch.dtype, nans: bool) -> Value:
+    shape = tuple(dim for d, dim in enumerate(value.shape) if d not in dims)
+    return Reduced(shape=shape, dtype=dtype, op=op, arg=value, dims=dims, name=op, nans=nans)
+
+
+def _parts(value: Value, dims: tuple[int, ...]) -> int:
+    """Into how many parts long rows are cut, 1 for none: where there are so few that most of a GPU would stand idle.
+
+    Parts are reduced by a kernel of their own, and their results by another.
+    """
+    if not dims or dims != tuple(range(dims[0], dims[-1] + 1)):
+        return 1
+    columns = times([value.shape[d] for d in dims]).value
+    rows = times(value.shape).value // max(1, columns)
+    trailing = dims[-1] == len(value.shape) - 1
+    few, wanted, least = (_FEW_BLOCKS, _BLOCKS, 2048) if trailing else (_FEW_THREADS, _THREADS, 32)
+    if rows >= few or rows * columns < _LARGE:
+        return 1
+    parts = 1
+    while rows * parts < wanted and columns % (2 * parts) == 0 and columns // (2 * parts) >= least:
+        parts *= 2
+    return parts
 
 
 def kept(out: Value, value: Value, dims: tuple[int, ...]) -> Value:

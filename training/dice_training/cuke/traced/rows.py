@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from dice_training.cuke.traced.kernels import KernelWriter
 
 Schedule = Literal["warp", "block", "thread"]
+Plain = Literal["serial", "redundant", "tree"]
+"""How a hasty hand reduces a row: one thread does it all, each thread does all of it, or a tree in shared memory."""
+PLAIN: tuple[Plain, ...] = ("serial", "serial", "redundant", "tree")
 _STAT_NAMES = {"sum": "total", "max": "peak", "min": "low", "prod": "product"}
 _HOISTED = frozenset(("mean", "var", "std", "norm", "inv", "rstd", "lse"))
 """Statistics that keep their name."""
@@ -53,6 +56,7 @@ class RowWriter:
 
     def __init__(self, kernel: KernelWriter, out: Buffer) -> None:
         self.kernel, self.e, self.out = kernel, kernel.emitter, out
+        self.plain = kernel.plain
 
     # -- reductions
 
@@ -68,8 +72,14 @@ class RowWriter:
         self.schedule: Schedule = "thread"
         if wide and (trailing or not consecutive):
             self.schedule = "warp" if columns.value <= WARP_WIDTH or arg else "block"
+        if self.plain == "tree" and self.schedule != "block":
+            self.plain = "serial"
         self._open(columns, trailing, consecutive)
-        self._prepare(value, first)
+        if self.plain is None:
+            self._prepare(value, first)
+        elif self.plain == "tree":
+            self.e.names.add("sdata")
+            self.e.line("__shared__ float sdata[256];")
         for level in self._levels(reductions):
             plain = [r for r in level if not r.op.startswith("arg")]
             if plain:
@@ -77,7 +87,8 @@ class RowWriter:
             for r in level:
                 if r.op.startswith("arg"):
                     self._extreme(r)
-            self._hoist(value)
+            if self.plain is None:
+                self._hoist(value)
         self._store(value, of_rows)
 
     def _prepare(self, value: Value, first: Reduced) -> None:
@@ -165,10 +176,14 @@ class RowWriter:
             e.line("int row = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);")
             e.line("int lane = threadIdx.x & 31;")
             e.line(f"if (row >= {count}) return;")
+            if self.plain == "serial":
+                e.line("if (lane != 0) return;")
         else:
             self.cols = kernel.size_name(columns, "cols")
             kernel.grid = rows.text
             e.line("int row = blockIdx.x;")
+            if self.plain == "serial":
+                e.line("if (threadIdx.x != 0) return;")
         self.row = e.split(row, self.kept, home=e.block)
         self.flat: str | None = None
         if trailing:
@@ -198,7 +213,10 @@ class RowWriter:
             self.e.places[self.flat, values(self.shape)] = index
         return index
 
-    def loop_head(self) -> str:
+    def loop_head(self, storing: bool = False) -> str:
+        """The loop over the row's columns; ``storing``: the one that writes results."""
+        if self.plain == "serial" or (self.plain == "redundant" and not storing):
+            return f"for (int c = 0; c < {self.cols}; ++c)"
         return {
             "warp": f"for (int c = lane; c < {self.cols}; c += 32)",
             "block": f"for (int c = threadIdx.x; c < {self.cols}; c += blockDim.x)",
@@ -226,12 +244,24 @@ class RowWriter:
                 else:
                     e.line(join(r.op, name, term))  # type: ignore[arg-type]
         for r, name in zip(reductions, names, strict=True):
-            if self.schedule != "thread":
+            if self.plain == "tree":
+                self._tree(r.op, name)
+            elif self.schedule != "thread" and self.plain is None:
                 helper = f"{self.schedule}_reduce_{r.op}"
                 make = warp_helper if self.schedule == "warp" else block_helper
                 self.kernel.helpers[helper] = make(r.op, "    ")  # type: ignore[arg-type]
                 e.line(f"{name} = {helper}({name});")
             e.stats[id(r)] = (self.row, name)
+
+    def _tree(self, op: str, name: str) -> None:
+        e = self.e
+        e.line(f"sdata[threadIdx.x] = {name};")
+        e.line("__syncthreads();")
+        with e.inside("for (int s = blockDim.x / 2; s > 0; s >>= 1)"):
+            e.line(f"if (threadIdx.x < s) {join(op, 'sdata[threadIdx.x]', 'sdata[threadIdx.x + s]')}")  # type: ignore[arg-type]
+            e.line("__syncthreads();")
+        e.line(f"{name} = sdata[0];")
+        e.line("__syncthreads();")
 
     def _term(self, value: Value) -> str:
         index = self.element()
@@ -258,7 +288,7 @@ class RowWriter:
             if r.nans:
                 wins = f"!isnan({best}) && ({wins} || isnan({v}))"
             e.line(f"if ({wins}) {{ {best} = {v}; {where} = c; }}")
-        if self.schedule == "warp":
+        if self.schedule == "warp" and self.plain is None:
             with e.inside("for (int o = 16; o > 0; o >>= 1)"):
                 e.line(f"float other_best = __shfl_xor_sync(0xffffffff, {best}, o);")
                 e.line(f"int other_where = __shfl_xor_sync(0xffffffff, {where}, o);")
@@ -308,7 +338,7 @@ class RowWriter:
     def _store(self, value: Value, of_rows: bool) -> None:
         e, out = self.e, self.out.text
         if not of_rows:
-            with e.inside(self.loop_head()):
+            with e.inside(self.loop_head(storing=True)):
                 index = self.element()
                 if values(value.shape) != values(self.shape):
                     index = e.split(self.flat or "", value.shape)
@@ -341,13 +371,17 @@ class RowWriter:
             self._rank(value)
 
     def _scan(self, value: Scanned) -> None:
-        e = self.e
         self.schedule = "thread"
         last = value.dim == len(self.shape) - 1
         if last and value.name == "cumsum" and value.dtype == torch.float32:
             self._warp_scan(value)
             return
         self._open(self.shape[value.dim], last, True)
+        self._running(value)
+
+    def _running(self, value: Scanned) -> None:
+        """One thread goes along its row."""
+        e = self.e
         acc = e.declare(ctype(value.dtype), "acc", value.start)
         e.block.own.discard(acc)
         with e.inside(self.loop_head()):
@@ -360,7 +394,12 @@ class RowWriter:
         """A warp goes along the row, 32 elements at a time."""
         e = self.e
         self.schedule = "warp"
+        if self.plain is not None:
+            self.plain = "serial"
         self._open(self.shape[value.dim], True, True)
+        if self.plain is not None:
+            self._running(value)
+            return
         e.line("float carry = 0.0f;")
         e.names |= {"carry", "start", "c", "left", "o"}
         with e.inside(f"for (int start = 0; start < {self.cols}; start += 32)"):

@@ -1,4 +1,4 @@
-"""Rows of CuKe from PyTorch tasks: the teacher's answer to each, in one of two forms."""
+"""Rows of CuKe from PyTorch tasks: the teacher's answer to each, in one of three forms."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from dice_training.cuke.module_writer import (
 from dice_training.cuke.spec import is_test
 from dice_training.cuke.style import function_name
 from dice_training.cuke.traced import UNWRITTEN
+from dice_training.cuke.traced.bodies import Body, body_in_file, body_in_source
 from dice_training.cuke.traced.module import Answer, module_core, write
 from dice_training.cuke.traced.values import Unwritten
 from dice_training.tasks import task_row
 
 Row = dict[str, Any]
-Kind = Literal["load_inline_core", "module"]
-KIND_SHARE: dict[Kind, float] = {"module": 0.55, "load_inline_core": 0.45}
+Kind = Literal["load_inline_core", "module", "kernel_body"]
+KIND_SHARE: dict[Kind, float] = {"module": 0.45, "load_inline_core": 0.25, "kernel_body": 0.30}
+FILE_SHARE = 0.6
+"""Kernels in a `.cu` file of their own, among kernel bodies."""
 MAX_CHARS = 5000
 """About 2,000 tokens at the 2.5 characters that a token of dense CUDA has."""
 TOO_LONG = "too long for the context"
@@ -50,12 +53,20 @@ def task_sample(task: Task, seed: int, index: int, kind: Kind | None = None) -> 
     chosen = kind or rng.choices(list(KIND_SHARE), list(KIND_SHARE.values()))[0]
     base = {"id": f"{seed}-{index}", "task": task.id, "kind": chosen, "family": ""}
     try:
-        row = base | _written(task, chosen, rng)
-        if row_chars(row) > MAX_CHARS:
-            raise Unwritten(TOO_LONG)
-        return row
+        return base | _fitting(task, chosen, rng)
     except Unwritten as reason:
+        if (
+            chosen == "kernel_body" and kind is None
+        ):  # not every kernel can be made better: then the whole answer
+            return task_sample(task, seed, index, "module")
         return base | {"verdict": {"verdict": UNWRITTEN, "reason": str(reason)}}
+
+
+def _fitting(task: Task, kind: Kind, rng: random.Random) -> Row:
+    row = {"kind": kind} | _written(task, kind, rng)
+    if row_chars(row) > MAX_CHARS:
+        raise Unwritten(TOO_LONG)
+    return row
 
 
 def row_chars(row: Row) -> int:
@@ -72,32 +83,64 @@ def _written(task: Task, kind: Kind, rng: random.Random) -> Row:
     name = hole["class_name"]
     if kind == "module":
         answer = write(task.text, name)
-        prefix, core, suffix = hole["prefix"], module_core(answer), hole["suffix"]
+        parts: Row = {
+            "reference": task.text,
+            "prefix": hole["prefix"],
+            "core": module_core(answer),
+            "suffix": hole["suffix"],
+        }
+    elif kind == "kernel_body" and rng.random() < FILE_SHARE:
+        answer = write(task.text, name, _stem(task, name, rng), twins=rng)
+        parts = _parts_of(body_in_file(answer.extension, answer.inputs, rng))
     else:
-        names = {node.id for node in ast.walk(ast.parse(task.text)) if isinstance(node, ast.Name)}
-        answer = write(task.text, name)
-        inputs = {buffer.text for program in answer.extension.functions for buffer in program.inputs}
-        taken = names | inputs | {name, "ModelNew"}
-        words = [_word(op) for op in answer.operators] or ["op"]
-        function = function_name(rng, words, taken)
-        binding = pick_binding(rng, function, taken)
-        answer = write(task.text, name, function, binding.extension)
-        core = f'{binding.source} = """{answer.extension.source()}"""'
+        answer, binding = _bound(task, name, rng, twins=rng if kind == "kernel_body" else None)
         prefix, suffix = _file_around(task.text, name, answer, binding, rng)
+        if kind == "kernel_body":
+            parts = _parts_of(body_in_source(answer.extension, rng))
+            parts["around"] = [f'{prefix}{binding.source} = """', f'"""{suffix}']
+            parts["pytorch"] = task.text
+        else:
+            core = f'{binding.source} = """{answer.extension.source()}"""'
+            parts = {"reference": task.text, "prefix": prefix, "core": core, "suffix": suffix}
     family = "+".join(sorted(set(answer.operators)))
     row: Row = {
         "family": family,
         "split": "test" if is_test(family) else "train",
-        "reference": task.text,
-        "program": prefix + core + suffix,
-        "prefix": prefix,
-        "core": core,
-        "suffix": suffix,
+        "program": parts["prefix"] + parts["core"] + parts["suffix"],
+        **parts,
         "ops": list(answer.operators),
     }
     if answer.kept:
         row["kept"] = list(answer.kept)
     return row | ({"class_name": name} if name != "Model" else {})
+
+
+def _parts_of(body: Body) -> Row:
+    return {
+        "reference": body.existing,
+        "prefix": body.prefix,
+        "core": body.better,
+        "suffix": body.suffix,
+        "kernel": body.kernel,
+    }
+
+
+def _bound(task: Task, name: str, rng: random.Random, twins: random.Random | None) -> tuple[Answer, Binding]:
+    """The answer under names that the rest of its file chooses."""
+    names = {node.id for node in ast.walk(ast.parse(task.text)) if isinstance(node, ast.Name)}
+    answer = write(task.text, name)
+    inputs = {buffer.text for program in answer.extension.functions for buffer in program.inputs}
+    taken = names | inputs | {name, "ModelNew"}
+    words = [_word(op) for op in answer.operators] or ["op"]
+    function = function_name(rng, words, taken)
+    binding = pick_binding(rng, function, taken)
+    return write(task.text, name, function, binding.extension, twins), binding
+
+
+def _stem(task: Task, name: str, rng: random.Random) -> str:
+    """What a file calls the computation: the operators that are work."""
+    words = [_word(op) for op in write(task.text, name).operators]
+    return "_".join(dict.fromkeys(words[:2])) or "op"
 
 
 def _word(operator: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -53,11 +54,19 @@ class Extension:
 class Stages:
     """Plans ``lines`` and the expressions of ``results`` for the values ``outputs``; ``extension`` holds the functions.
 
-    ``function``: the name of the last function; ``module``: by which name Python knows the extension.
+    ``function``: the name of the last function; ``module``: by which name Python knows the extension;
+    ``twins``: draws a simple body for each kernel too.
     """
 
-    def __init__(self, lowered: Lowered, outputs: Sequence[Value], function: str, module: str) -> None:
-        self.lowered, self.function, self.module = lowered, function, module
+    def __init__(
+        self,
+        lowered: Lowered,
+        outputs: Sequence[Value],
+        function: str,
+        module: str,
+        twins: random.Random | None = None,
+    ) -> None:
+        self.lowered, self.function, self.module, self.twins = lowered, function, module, twins
         self.extension = Extension()
         self.lines: list[str] = []
         self._given: dict[int, Buffer] = {}
@@ -160,7 +169,7 @@ class Stages:
             raise Unwritten("a result that depends on no tensor")
         name = function or self._name(inside)
         program = Program(
-            name, inputs, list(outputs), self._given, self.lowered.sizes, self.extension.helpers
+            name, inputs, list(outputs), self._given, self.lowered.sizes, self.extension.helpers, self.twins
         )
         known = self._canonical.setdefault(program.canonical(), program)
         if function is not None or known is program:

@@ -26,15 +26,31 @@ def _joined(lines: list[str]) -> list[str]:
 
 def _without_dead(lines: list[str]) -> list[str]:
     while True:
-        text = "\n".join(lines)
         kept = []
-        for line in lines:
+        for place, line in enumerate(lines):
             found = _INTEGER.match(line)
-            if found is None or len(re.findall(rf"\b{found[1]}\b", text)) > 1:
+            block = "\n".join(lines[place : _end(lines, place)]) if found else ""
+            if found is None or len(re.findall(rf"\b{found[1]}\b", block)) > 1:
                 kept.append(line)
         if len(kept) == len(lines):
-            return lines
+            return _unbraced(lines)
         lines = kept
+
+
+def _unbraced(lines: list[str]) -> list[str]:
+    """``if (lane == 0) out[row] = total;`` where only one statement is left between the braces."""
+    made: list[str] = []
+    for line in lines:
+        if (
+            line.strip() == "}"
+            and len(made) > 1
+            and re.match(r"\s*if \((lane|threadIdx\.x) == 0\) \{$", made[-2])
+        ):
+            statement = made.pop().strip()
+            made[-1] = made[-1].removesuffix("{") + statement
+        else:
+            made.append(line)
+    return made
 
 
 def _depth(line: str) -> int:

@@ -49,6 +49,9 @@ def write_tiled(kernel: KernelWriter, value: Value, product: Written, out: Buffe
     cols = kernel.size_name(product.shape[1], "cols")
     depth = kernel.size_name(tile.depth, "depth")
     kernel.grid = f"dim3(({cols} + {_SIDE - 1}) / {_SIDE}, ({rows} + {_SIDE - 1}) / {_SIDE})"
+    if kernel.plain is not None:
+        _direct(kernel, value, product, out, rows, cols, depth)
+        return
     e.names |= {"xs", "ws", "tx", "ty", "row", "col", "start", "k", "acc", "j"}
     e.line(f"__shared__ float xs[{_SIDE}][{_SIDE + 1}];")
     e.line(f"__shared__ float ws[{_SIDE}][{_SIDE + 1}];")
@@ -73,6 +76,26 @@ def write_tiled(kernel: KernelWriter, value: Value, product: Written, out: Buffe
     with e.inside(f"if (row < {rows} && col < {cols})", loop=False):
         place = at(product.shape, ["row", "col"])
         e.block.known[id(product), place.key] = "acc"
+        text = e.value(value, at(value.shape, ["row", "col"]))
+        e.line(f"{out.text}[row * {cols} + col] = {text};")
+
+
+def _direct(
+    kernel: KernelWriter, value: Value, product: Written, out: Buffer, rows: str, cols: str, depth: str
+) -> None:
+    """The same launch without shared memory: each thread goes along a row and a column in global memory."""
+    e, tile = kernel.emitter, product.tile
+    assert tile is not None
+    e.names |= {"row", "col", "k", "acc"}
+    e.line(f"int row = blockIdx.y * {_SIDE} + threadIdx.x / {_SIDE};")
+    e.line(f"int col = blockIdx.x * {_SIDE} + threadIdx.x % {_SIDE};")
+    with e.inside(f"if (row < {rows} && col < {cols})", loop=False):
+        e.line("float acc = 0.0f;")
+        with e.inside(f"for (int k = 0; k < {depth}; ++k)"):
+            left = e.value(product.args[0], at(product.args[0].shape, tile.x("row", "k")))
+            right = e.value(product.args[1], at(product.args[1].shape, tile.y("col", "k")))
+            e.line(f"acc += {left} * {right};")
+        e.block.known[id(product), at(product.shape, ["row", "col"]).key] = "acc"
         text = e.value(value, at(value.shape, ["row", "col"]))
         e.line(f"{out.text}[row * {cols} + col] = {text};")
 

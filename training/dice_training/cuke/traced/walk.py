@@ -44,6 +44,8 @@ class Lowered:
         self._named: set[int] = set()
         self.views: dict[int, Line] = {}
         """Values (by id) that are a view which a method of a tensor gives."""
+        self.tensors: dict[str, torch.Tensor] = {}
+        """What the inputs are, where their numbers are known, by their C++ names."""
         self.sizes: dict[str, int] = {}
         """Sizes of all tensors by their C++ expressions."""
         self._names = set(argument_names)
@@ -74,6 +76,8 @@ class Lowered:
         real = tensor.dtype.is_floating_point and not isinstance(tensor, FakeTensor)
         holds = real and bool(torch.isnan(tensor).any())
         buffer = Buffer(shape=shape, dtype=tensor.dtype, text=text, name=text, nan=holds)
+        if not isinstance(tensor, FakeTensor):
+            self.tensors[text] = tensor
         self.inputs.append(buffer)
         self.paths[id(buffer)] = path if tensor.is_contiguous() else f"{path}.contiguous()"
         return buffer
