@@ -123,7 +123,7 @@ def test_recipe_errors_name_the_key(tmp_path: Path) -> None:
         load_sft_recipe(tmp_path / "none.toml")
 
 
-@pytest.mark.parametrize("name", ["nano", "sdar-1.7b", "sdar-4b", "sdar-8b"])
+@pytest.mark.parametrize("name", ["nano", "sdar-1.7b", "sdar-4b", "sdar-8b", "scale-1.7b", "scale-8b-lora"])
 def test_the_recipes_that_are_shipped_can_be_read(name: str) -> None:
     plan = load_sft_recipe(Path("training/recipes") / f"{name}.toml")
     assert plan.output == f"runs/{name}"

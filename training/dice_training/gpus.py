@@ -27,3 +27,5 @@ GPUS = {
 """By a part of the device's name; H100 is the SXM one with 80 GB, A100 the SXM one with 80 GB."""
 HOST_LINK = 25e9
 """Between a GPU and its host, bytes/s one way: what PCIe 4.0 x16 gives."""
+HOST_BANDWIDTH = 200e9
+"""Of the host's memory, bytes/s, all its processes together."""

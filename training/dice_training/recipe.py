@@ -32,6 +32,8 @@ class ModelShape:
     head_dim: int = 64
     vocab: int = 4096
     context: int = 2048
+    tied: bool = True
+    """The head is the embedding."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from dice_engine.model.weights import load_model
 from dice_training.data import build_dataset, read_rows, texts
 from dice_training.lora import add_adapters
 from dice_training.packing import Sample
-from dice_training.ranks import Ranks, first_rank, joined
+from dice_training.ranks import PeerLost, Ranks, first_rank, joined
 from dice_training.recipe import RecipeError, SftRecipe
+from dice_training.sharded_state import saved_step
 from dice_training.tokenizer import save_tokenizer, train_tokenizer, write_whole
 from dice_training.trainer import Trainer
 
@@ -47,7 +49,7 @@ def train(
     held_out = [row for row in every if row["split"] == "test"][:HELD_OUT_ROWS]
     if not rows:
         raise RecipeError(f"{recipe.data}: no rows with split 'train'")
-    config = _config(recipe)
+    config = config_of(recipe)
     tokenizer_folder = _tokenizer(recipe, rows, output, resume)
     workers = min(16, os.cpu_count() or 1) if len(rows) > 5000 else 1
 
@@ -68,7 +70,7 @@ def train(
     if not samples:
         raise RecipeError(f"{recipe.data}: all rows are too long for the context or for row_length")
     # The processes join when the data is there: it is made by forks, which nothing of a GPU or a network survives.
-    with joined(group=recipe.shard) as ranks:
+    with _joined(recipe, output) as ranks:
         trainer = Trainer(recipe, _model(recipe, config, device, ranks), report, output, ranks, device)
         if resume:
             trainer.resume()
@@ -81,11 +83,23 @@ def train(
     return output
 
 
+@contextmanager
+def _joined(recipe: SftRecipe, output: Path) -> Iterator[Ranks]:
+    """:func:`joined`, and the state to go on from is named where another process is lost."""
+    try:
+        with joined(group=recipe.shard) as ranks:
+            yield ranks
+    except PeerLost as error:
+        step = saved_step(output) if recipe.shard else None
+        place = "the last state saved" if step is None else f"the state at step {step}"
+        raise PeerLost(f"{error}; the run stops, and --resume goes on from {place}") from error
+
+
 def _silent(line: str) -> None:
     pass
 
 
-def _config(recipe: SftRecipe) -> SdarConfig:
+def config_of(recipe: SftRecipe) -> SdarConfig:
     if recipe.init is not None:
         return replace(SdarConfig.load(Path(recipe.init)), block_size=recipe.block_size)
     shape = recipe.shape
@@ -98,7 +112,7 @@ def _config(recipe: SftRecipe) -> SdarConfig:
         num_key_value_heads=shape.kv_heads,
         head_dim=shape.head_dim,
         max_position_embeddings=shape.context,
-        tie_word_embeddings=True,
+        tie_word_embeddings=shape.tied,
         block_size=recipe.block_size,
         mask_token_id=SPECIALS.index("<|mask|>"),
         eos_token_ids=(SPECIALS.index("<|endoftext|>"),),

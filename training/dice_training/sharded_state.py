@@ -107,6 +107,12 @@ def last(folder: Path) -> Path | None:
     return max((path.parent for path in folder.glob(f"step-*/{PROGRESS}")), default=None)
 
 
+def saved_step(output: Path) -> int | None:
+    """The step of the last whole state of the sharded run in ``output``."""
+    place = last(output / FOLDER)
+    return None if place is None else int(place.name.removeprefix("step-"))
+
+
 def begin(optimizers: Sequence[torch.optim.Optimizer]) -> None:
     """Make the optimizers' tensors, as they are before the first step, so that a state can be read into them."""
     for optimizer in optimizers:

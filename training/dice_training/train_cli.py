@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -30,15 +31,30 @@ def main(argv: list[str]) -> int:
         )
         if name == "rl":
             add_pool(command)
+    command = commands.add_parser("plan", help="memory, speed and hours of an SFT run, before it is made")
+    command.add_argument("recipe", type=Path, help="a TOML recipe of dice train sft")
+    command.add_argument("--gpus", type=int, default=1, help="GPUs of one machine (default 1)")
+    command.add_argument("--gpu", default="H200", help="H200 (default), H100, A100, L40S or 'RTX 4090'")
+    command.add_argument("--json", action="store_true", help="print the plan as JSON")
     args = parser.parse_args(argv)
+
+    if args.command == "plan":
+        return _plan(args)
 
     from dice_engine.model.config import CheckpointError
 
     from dice_training.data import DataError
+    from dice_training.ranks import PeerLost, first_rank, said_first
     from dice_training.recipe import RecipeError
 
     def report(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
+
+    def ended(words: object, status: int) -> int:
+        line = f"dice train: {words}"
+        if said_first(line):
+            report(line)
+        return status
 
     try:
         if args.command == "sft":
@@ -56,10 +72,28 @@ def main(argv: list[str]) -> int:
                 rl_recipe, report, resume=args.resume, stop_after=args.stop_after, pool=args.pool
             )
     except (RecipeError, DataError, CheckpointError, PoolError) as error:
+        return ended(error, 2)
+    except PeerLost as error:
+        return ended(error, 1)
+    except KeyboardInterrupt:
+        return ended("stopped; --resume goes on from the last state saved", 1)
+    if first_rank():
+        print(folder)
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> int:
+    from dice_engine.model.config import CheckpointError
+
+    from dice_training.plan import as_json, as_text, plan
+    from dice_training.recipe import RecipeError, load_sft_recipe
+    from dice_training.sft import config_of
+
+    try:
+        recipe = load_sft_recipe(args.recipe)
+        made = plan(config_of(recipe), recipe, args.gpus, args.gpu)
+    except (RecipeError, CheckpointError) as error:
         print(f"dice train: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("dice train: stopped; --resume goes on from the last state saved", file=sys.stderr)
-        return 1
-    print(folder)
-    return 0
+    print(json.dumps(as_json(made), indent=2) if args.json else as_text(made))
+    return 0 if made.fits else 1
