@@ -21,6 +21,7 @@ SCENARIOS = (
     "lens",
     "search_preview_apply_undo",
     "action_applies_to_the_byte",
+    "actions_need_no_resolving",
     "stale_preview_is_not_applied",
     "evidence_and_trace",
     "ghost_text",

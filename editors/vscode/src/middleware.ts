@@ -14,11 +14,18 @@ export const isRewrite = (title: string): boolean => title.startsWith('Rewrite `
 export const middleware: Middleware = {
   async provideCodeActions(document, range, context, token, next) {
     const found = (await next(document, range, context, token)) ?? [];
-    return found.flatMap((action) => {
-      if (!(action instanceof vscode.CodeAction) || !isRewrite(action.title) || action.disabled) {
+    return found.flatMap((action): (vscode.CodeAction | vscode.Command)[] => {
+      if (!(action instanceof vscode.CodeAction)) {
+        return [action];
+      }
+      if (action.command) {
+        action.edit ??= nothingToResolve();
+      }
+      if (!isRewrite(action.title) || action.disabled) {
         return [action];
       }
       const preview = new vscode.CodeAction(`Preview: ${action.title}`, action.kind);
+      preview.edit = nothingToResolve();
       preview.isPreferred = action.isPreferred;
       action.isPreferred = undefined;
       preview.command = command(document.uri, range.start, action.title);
@@ -36,6 +43,12 @@ export const middleware: Middleware = {
     return found;
   },
 };
+
+/**
+ * VS Code resolves an action without an edit after it was chosen. When it asks for new actions in the meantime, as it does
+ * after a cursor move or a diagnostic, the chosen one is gone, and with it the arguments of its command: nothing happens.
+ */
+const nothingToResolve = () => new vscode.WorkspaceEdit();
 
 function command(uri: vscode.Uri, at: vscode.Position, title?: string): vscode.Command {
   const place: Place = { uri: uri.toString(), line: at.line, character: at.character, title };

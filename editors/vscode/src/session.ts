@@ -33,6 +33,16 @@ export class Client extends LanguageClient {
   }
 }
 
+/** Actions come with their edits: one that is resolved after it was chosen may be gone by then (see middleware.ts). */
+const wholeActions: StaticFeature = {
+  fillClientCapabilities: (capabilities) => {
+    delete capabilities.textDocument?.codeAction?.resolveSupport;
+  },
+  initialize: () => undefined,
+  getState: () => ({ kind: 'static' }),
+  clear: () => undefined,
+};
+
 export class Session implements vscode.Disposable {
   client: Client | undefined;
   status: Status | undefined;
@@ -105,6 +115,7 @@ export class Session implements vscode.Disposable {
       this.status = status;
       this.changes.fire();
     });
+    client.registerFeature(wholeActions);
     this.client = client;
     try {
       await client.start();

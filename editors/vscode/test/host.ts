@@ -118,6 +118,18 @@ const scenarios: Record<string, () => Promise<void>> = {
     assert.equal(editor.document.getText(), rewritten(before, samples.FAST));
   },
 
+  /** What is chosen from the menu must not depend on what VS Code asks for afterwards. */
+  async actions_need_no_resolving() {
+    const editor = await open('saxpy.cu');
+    await find(editor);
+    const found = await vscode.commands.executeCommand<vscode.CodeAction[]>(
+      'vscode.executeCodeActionProvider', editor.document.uri, editor.selection, undefined, 0);
+    const ours = found.filter((one) => /`axpb`/.test(one.title));
+    assert.ok(ours.length >= 4, found.map((one) => one.title).join('\n'));
+    assert.deepEqual(ours.filter((one) => !one.edit).map((one) => one.title), []);
+    assert.ok(ours.find((one) => one.title.startsWith('Rewrite'))!.edit!.has(editor.document.uri));
+  },
+
   async stale_preview_is_not_applied() {
     const editor = await open('saxpy.cu');
     await find(editor);
