@@ -15,12 +15,11 @@ import time
 from collections import Counter, deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from dice_training.judging import JudgePool
-from dice_training.pool import PoolError
+from dice_training.pool import TOKEN, PoolError
 from dice_training.pool.host import About, Host, version
 from dice_training.pool.verdicts import Verdicts
 from dice_training.pool.work import Options, Work
@@ -44,7 +43,8 @@ class _Job:
 
 @dataclass
 class _Slot:
-    """One actor: asked for, then ready (``about`` is known), then lost or closed."""
+    """One actor: asked for, then ready (``about`` is known), then lost or closed. Without ``workers`` it is of
+    another version and not used."""
 
     node: str
     actor: Any
@@ -171,10 +171,10 @@ class RayPool(JudgePool):
 
     def _give_out(self) -> None:
         slots, now = self._state.slots, time.monotonic()
-        if slots:
+        if any(slot.workers for slot in slots):
             self._state.empty_since = now
         elif now - self._state.empty_since > _EMPTY_SECONDS:
-            self._all_lost("no node of the pool is left")
+            self._all_lost("no node of the pool is left that can be used")
             return
         ready = [slot for slot in slots if slot.about]
         if not ready and now - self._opened > _PATIENCE_SECONDS:
@@ -293,8 +293,7 @@ def connect(place: str) -> tuple[ModuleType, bool]:
     """The module ``ray``, connected to the cluster at ``place``, and whether it was not before. Raises PoolError."""
     if place != "ray" and not place.startswith("ray://"):
         raise PoolError(f"'{place}' is no pool: local, ray, or ray://HOST:PORT")
-    token = Path.home() / ".ray" / "auth_token"
-    if token.is_file():
+    if TOKEN.is_file():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:
         import ray

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from typing import Any
 
-from dice_training.pool import PoolError
+from dice_training.pool import TOKEN, PoolError
 
 PORT, CLIENT_PORT = 6379, 10001
 
@@ -65,6 +65,7 @@ def _ray(command: list[str], makes_token: bool) -> int:
         )
         if made.returncode:
             raise PoolError(f"Ray makes no token: {made.stderr.decode(errors='replace').strip()[-200:]}")
+        TOKEN.chmod(0o600)  # Ray leaves it to the umask
     process = subprocess.Popen([*program, *command, "--block"], env=environment, stdout=subprocess.DEVNULL)
     with contextlib.suppress(KeyboardInterrupt):
         return min(1, abs(process.wait()))
