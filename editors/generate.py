@@ -107,6 +107,15 @@ def vscode_manifest(before: str) -> str:
     return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
 
 
+def vscode_readme(before: str) -> str:
+    """The table of keys."""
+    titles = {one.command: one.title for one in COMMANDS} | {
+        name: title for name, (title, _) in OF_VSCODE.items()
+    }
+    rows = "".join(f"| `{key}` | {titles[name]} |\n" for name, key in KEYS.items())
+    return between(before, "|---|---|", "Settings and commands in", rows + "\n")
+
+
 def _property(one: dict[str, Any]) -> dict[str, Any]:
     known = {name: one[name] for name in ("type", "default", "enum", "minimum", "maximum") if name in one}
     # A setting of scope "machine" cannot be overridden by a workspace.
@@ -168,6 +177,7 @@ FILES: dict[Path, Callable[[str], str]] = {
     HERE / "emacs" / "dice.el": emacs_settings,
     HERE / "vscode" / "package.json": vscode_manifest,
     HERE / "vscode" / "src" / "generated.json": vscode_commands,
+    HERE / "vscode" / "README.md": vscode_readme,
 }
 
 

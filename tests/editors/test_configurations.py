@@ -53,6 +53,27 @@ def test_generated_files_are_up_to_date() -> None:
     assert done.returncode == 0, done.stdout
 
 
+DRIFTS = [
+    ("vscode/package.json", '"default": 8,', '"default": 9,'),
+    ("vscode/package.json", '"key": "ctrl+alt+d f"', '"key": "ctrl+alt+d x"'),
+    ("vscode/package.json", '"Cancel the search"', '"Cancel a search"'),
+    ("vscode/src/generated.json", '"dice.cancel"', '"dice.cancelled"'),
+    ("vscode/README.md", "| `ctrl+alt+d e` |", "| `ctrl+alt+d x` |"),
+    ("neovim/doc/dice.txt", "candidates  (default 8)", "candidates  (default 9)"),
+    ("emacs/dice.el", "(defcustom dice-candidates 8", "(defcustom dice-candidates 9"),
+]
+
+
+@pytest.mark.parametrize(("name", "said", "drifted"), DRIFTS)
+def test_what_drifts_is_noticed(name: str, said: str, drifted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EDITORS))
+    from generate import FILES  # pyright: ignore[reportMissingImports]
+
+    text = (EDITORS / name).read_text(encoding="utf-8")
+    assert said in text
+    assert FILES[EDITORS / name](text.replace(said, drifted)) == text
+
+
 def test_a_workspace_cannot_set_what_decides_what_runs() -> None:
     manifest = json.loads((EDITORS / "vscode/package.json").read_text(encoding="utf-8"))
     properties = manifest["contributes"]["configuration"]["properties"]
