@@ -44,7 +44,6 @@ def main(argv: list[str]) -> int:
     from dice_engine.model.config import CheckpointError
 
     from dice_training.data import DataError
-    from dice_training.ranks import first_rank
     from dice_training.ranks import PeerLost, first_rank, said_first
     from dice_training.recipe import RecipeError
 
@@ -79,7 +78,6 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return ended("stopped; --resume goes on from the last state saved", 1)
     if first_rank():
-        if first_rank():
         print(folder)
     return 0
 
