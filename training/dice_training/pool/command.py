@@ -9,7 +9,7 @@ import os
 import socket
 import subprocess
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from dice_training.pool import TOKEN, PoolError
 
@@ -27,11 +27,11 @@ def main(argv: list[str]) -> int:
         return 130
 
 
-def _start(args: argparse.Namespace) -> int:
+def _start(args: argparse.Namespace) -> NoReturn:
     place = f"ray://{args.host}:{args.client_port}"
     print(f"the pool is at {place}: give it to dice train rl, cuke build or eval as --pool {place}")
     print(f"further machines: dice verify-pool join {args.host}:{args.port}", flush=True)
-    return _ray(
+    _ray(
         [
             "start",
             "--head",
@@ -46,12 +46,12 @@ def _start(args: argparse.Namespace) -> int:
     )
 
 
-def _join(args: argparse.Namespace) -> int:
-    return _ray(["start", f"--address={args.address}", *_resources(args)], makes_token=False)
+def _join(args: argparse.Namespace) -> NoReturn:
+    _ray(["start", f"--address={args.address}", *_resources(args)], makes_token=False)
 
 
-def _ray(command: list[str], makes_token: bool) -> int:
-    """Ray in the foreground. Whoever may connect to it may run code on all nodes, so that it always asks for a token
+def _ray(command: list[str], makes_token: bool) -> NoReturn:
+    """Become Ray, in the foreground. Whoever may connect to it may run code on all nodes, so it always asks for a token
     (``~/.ray/auth_token``, made by the first node)."""
     try:
         import ray  # noqa: F401
@@ -66,12 +66,8 @@ def _ray(command: list[str], makes_token: bool) -> int:
         if made.returncode:
             raise PoolError(f"Ray makes no token: {made.stderr.decode(errors='replace').strip()[-200:]}")
         TOKEN.chmod(0o600)  # Ray leaves it to the umask
-    process = subprocess.Popen([*program, *command, "--block"], env=environment, stdout=subprocess.DEVNULL)
-    with contextlib.suppress(KeyboardInterrupt):
-        return min(1, abs(process.wait()))
-    with contextlib.suppress(KeyboardInterrupt):  # the terminal has told it too; it ends its own processes
-        process.wait(30)
-    return 0
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # its advice is about other ways to use it
+    os.execve(sys.executable, [*program, *command, "--block"], environment)
 
 
 def _resources(args: argparse.Namespace) -> list[str]:
