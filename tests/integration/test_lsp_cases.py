@@ -38,23 +38,23 @@ def core_of(text: str, opening: str) -> tuple[int, int]:
     return start, text.index("\n}", start) + 1
 
 
-@pytest.mark.parametrize(("encoding", "start"), [("utf-8", 100), ("utf-16", 96), ("utf-32", 94)])
+@pytest.mark.parametrize(("encoding", "start"), [("utf-8", 111), ("utf-16", 107), ("utf-32", 105)])
 async def test_unicode_crlf(workplace: Workplace, encoding: str, start: int) -> None:
-    core = "\n  int k = blockIdx.x * 128 + threadIdx.x; // 🎯\n  if (k < n) mix[k] = w * (t0[k] - t1[k]) + t1[k];\n"
+    core = "\n  int k = blockIdx.x * 128 + threadIdx.x; // 🎯\n  if (k < n) mixed[k] = w * (first[k] - second[k]);\n"
     verdicts = {core: {"verdict": "verified", "speedup": 1.5}}
     await workplace.start_engine(cores=[core], verdicts=verdicts, newline="\r\n")
     client = await workplace.client(encoding=encoding)
-    uri = open_case(workplace, client, "unicode_crlf.cu")
+    uri = open_case(workplace, client, "wide_characters.cu")
     text = client.texts[uri]
-    (rewrite,) = await search(client, uri, text.index("mix[i] ="))
+    (rewrite,) = await search(client, uri, text.index("mixed[i] ="))
     (edit,) = rewrite["edit"]["documentChanges"][0]["edits"]
     assert edit["range"]["start"] == {"line": 3, "character": start}
     assert edit["range"]["end"] == {"line": 7, "character": 0}
     client.apply(uri, rewrite["edit"])
-    before, after = text.encode()[:169], text.encode()[348:]
+    before, after = text.encode()[:169], text.encode()[352:]
     assert client.texts[uri].encode() == before + core.replace("\n", "\r\n").encode() + after
     generate = next(request for request in workplace.requests() if request["type"] == "generate")
-    assert generate["reference"] == text.encode()[169:348].decode().replace("\r\n", "\n")
+    assert generate["reference"] == text.encode()[169:352].decode().replace("\r\n", "\n")
 
 
 async def test_embedded_string(workplace: Workplace) -> None:
@@ -65,7 +65,7 @@ async def test_embedded_string(workplace: Workplace) -> None:
         cores=[core], verdicts={"blockIdx.x * 256": {"verdict": "verified", "speedup": 1.5}}
     )
     client = await workplace.client()
-    uri = open_case(workplace, client, "embedded_string.py")
+    uri = open_case(workplace, client, "string_kernel.py")
     before = client.texts[uri]
     (rewrite,) = await search(client, uri, before.index("if (i < n)"))
     client.apply(uri, rewrite["edit"])
@@ -73,23 +73,25 @@ async def test_embedded_string(workplace: Workplace) -> None:
     old, new = source_of(before), source_of(after)
     start, end = old.index(") {") + 3, old.index("}\n\ntorch")
     assert new == old[:start] + core + old[end:]
-    assert after[:223] == before[:223] and after.endswith(before[380:])
+    assert after[:295] == before[:295] and after.endswith(before[457:])
     generate = next(request for request in workplace.requests() if request["type"] == "generate")
-    assert 'printf("bad size %d\\n", n)' in generate["reference"] and "\\\\n" not in generate["reference"]
+    assert (
+        'printf("negative size %d\\n", n)' in generate["reference"] and "\\\\n" not in generate["reference"]
+    )
 
 
 def source_of(text: str) -> str:
     assigned = [node for node in ast.parse(text).body if isinstance(node, ast.Assign)]
-    value = next(node.value for node in assigned if getattr(node.targets[0], "id", "") == "gpu_src")
+    value = next(node.value for node in assigned if getattr(node.targets[0], "id", "") == "device_code")
     return str(ast.literal_eval(value))
 
 
 @pytest.mark.parametrize(
     ("name", "where", "reason"),
     [
-        ("split_signature.cu", "const float b = bias", "#else"),
-        ("split_signature.cu", "v[i] * g + b", "#endif"),
-        ("mid_edit.cu", "float v = q[", "unfinished"),
+        ("two_openings.cu", "const float b = offset", "#else"),
+        ("two_openings.cu", "v[i] * g + b", "#endif"),
+        ("half_typed.cu", "float v = q[", "unfinished"),
     ],
 )
 async def test_declined_kernels_say_why(workplace: Workplace, name: str, where: str, reason: str) -> None:
@@ -103,11 +105,11 @@ async def test_declined_kernels_say_why(workplace: Workplace, name: str, where: 
 async def test_neighbours_of_declined_code_are_offered(workplace: Workplace) -> None:
     client = await workplace.client()
     for name, where, kernel in (
-        ("split_signature.cu", "v[i] < 0.0f", "clampz"),
-        ("macro_made.cu", "out[i] = in[i] + s", "shift_add"),
-        ("mid_edit.cu", "q[i] *= 2.0f", "after_it"),
-        ("aliased_bounds.cu", "part[threadIdx.x] = best", "row_peak"),
-        ("inplace_accum.cu", "decay * acc[i]", "fold_in"),
+        ("two_openings.cu", "v[i] < 0.0f", "no_negatives"),
+        ("made_by_macros.cu", "out[i] = in[i] + s", "move_up"),
+        ("half_typed.cu", "q[i] *= 2.0f", "below"),
+        ("row_maximum.cu", "best_of[threadIdx.x] = top", "row_maximum"),
+        ("running_mean.cu", "keep * mean[i]", "running_mean"),
     ):
         uri = open_case(workplace, client, name)
         (action,) = await client.actions(uri, client.texts[uri].index(where))
@@ -116,9 +118,9 @@ async def test_neighbours_of_declined_code_are_offered(workplace: Workplace) -> 
 
 async def test_macro_made_code_is_not_listed(workplace: Workplace) -> None:
     client = await workplace.client()
-    uri = open_case(workplace, client, "macro_made.cu")
+    uri = open_case(workplace, client, "made_by_macros.cu")
     assert await client.lenses(uri) == ["DICE: find faster"]
-    for where in ("GRID_WALK(i, n) {   ", "const float x = in[i]", "MAKE_UNARY(cube", "MAKE_UNARY(soft"):
+    for where in ("FOR_EACH(i, n) {   ", "const float x = in[i]", "DEFINE_MAP(square", "DEFINE_MAP(squash"):
         assert not [
             a for a in await client.actions(uri, client.texts[uri].index(where)) if "disabled" not in a
         ]
@@ -126,7 +128,7 @@ async def test_macro_made_code_is_not_listed(workplace: Workplace) -> None:
 
 async def test_mid_edit_recovers_by_incremental_changes(workplace: Workplace) -> None:
     client = await workplace.client()
-    uri = open_case(workplace, client, "mid_edit.cu")
+    uri = open_case(workplace, client, "half_typed.cu")
     text = client.texts[uri]
     assert len(await client.lenses(uri)) == 2
     offset = text.index("float v = q[") + len("float v = q[")
@@ -138,35 +140,37 @@ async def test_mid_edit_recovers_by_incremental_changes(workplace: Workplace) ->
     lenses = await client.request("textDocument/codeLens", {"textDocument": {"uri": uri}})
     lines = client.texts[uri].split("\n")
     assert [lines[lens["range"]["start"]["line"]].split("(")[0] for lens in lenses] == [
-        f"__global__ void {name}" for name in ("before_it", "being_typed", "after_it")
+        f"__global__ void {name}" for name in ("above", "unfinished_one", "below")
     ]
     assert not client.messages(), "nothing pops up while someone types"
 
 
 async def test_needs_annotation(workplace: Workplace) -> None:
     client = await workplace.client(options={"trusted": True, "diagnosticsDelayMs": 10})
-    uri = open_case(workplace, client, "needs_annotation.cu")
+    uri = open_case(workplace, client, "gradients.cu")
     text = client.texts[uri]
-    (find,) = await client.actions(uri, text.index("gx[y * w"))
-    assert find["title"] == "Find a faster version of `slopes`"
+    (find,) = await client.actions(uri, text.index("across[y * w"))
+    assert find["title"] == "Find a faster version of `gradients`"
     insert, disabled = await client.actions(uri, text.index("src[(h - 1"))
-    assert insert["title"] == "Insert a @dice annotation above `flip_rows`" and disabled["disabled"]["reason"]
+    assert (
+        insert["title"] == "Insert a @dice annotation above `upside_down`" and disabled["disabled"]["reason"]
+    )
     assert not any("faster on" in action["title"] for action in (insert, disabled))
     await client.command(insert["command"])
-    stub = client.texts[uri].removeprefix(text[: text.index("__global__ void flip_rows")])
+    stub = client.texts[uri].removeprefix(text[: text.index("__global__ void upside_down")])
     assert stub.startswith("// @dice grid=") and stub.endswith(
-        text[text.index("__global__ void flip_rows") :]
+        text[text.index("__global__ void upside_down") :]
     )
-    for name in ("src", "dst", "w", "h", "stride"):
+    for name in ("src", "dst", "w", "h", "pitch"):
         assert name in stub.split("__global__")[0]
     (find,) = await client.actions(uri, client.texts[uri].index("src[(h - 1"))
-    assert find["title"] == "Find a faster version of `flip_rows`"
+    assert find["title"] == "Find a faster version of `upside_down`"
     assert not published(client)
 
 
 async def test_a_typo_names_the_known_keys(workplace: Workplace) -> None:
     client = await workplace.client(options={"trusted": True, "diagnosticsDelayMs": 10})
-    text = case("needs_annotation.cu").replace("@dice sizes(", "@dice sizse(")
+    text = case("gradients.cu").replace("@dice sizes(", "@dice sizse(")
     uri = client.open(workplace.workspace / "typo.cu", text, "cuda")
     await client.wait(lambda: published(client))
     first = published(client)[0]
@@ -174,7 +178,7 @@ async def test_a_typo_names_the_known_keys(workplace: Workplace) -> None:
     assert first["range"]["start"]["line"] == first["range"]["end"]["line"] == line
     for key in ("sizes", "grid", "block", "in", "out", "inout", "tmp", "fill", "tmpl", "tol"):
         assert key in first["message"]
-    (disabled,) = await client.actions(uri, text.index("gx[y * w"))
+    (disabled,) = await client.actions(uri, text.index("across[y * w"))
     assert "sizse" in disabled["disabled"]["reason"]
 
 
@@ -186,12 +190,12 @@ def published(client: Client) -> list[dict[str, Any]]:
 
 
 async def test_within_noise_nothing_is_offered_and_no_ratio_is_shown(workplace: Workplace) -> None:
-    core = "\n  int k = blockIdx.x * 256 + threadIdx.x;\n  if (k < count) dst[k] = fmaf(alpha, lhs[k], rhs[k]);\n"
+    core = "\n  int k = blockIdx.x * 256 + threadIdx.x;\n  if (k < length) dst[k] = fmaf(factor, left[k], right[k]);\n"
     await workplace.start_engine(cores=[core], verdicts={core: NO_GAIN})
     client = await workplace.client()
-    uri = open_case(workplace, client, "saxpy_plain.cu")
-    assert not await search(client, uri, client.texts[uri].index("rhs[k];"))
-    assert client.messages() == ["`axpb`: no verified rewrite: 1 no_gain"]
+    uri = open_case(workplace, client, "scaled_sum.cu")
+    assert not await search(client, uri, client.texts[uri].index("right[k];"))
+    assert client.messages() == ["`scaled_sum`: no verified rewrite: 1 no_gain"]
     shown = [*await client.lenses(uri), *(a["title"] for a in await client.actions(uri, 200))]
     assert not [one for one in shown if "1.0" in one or "faster on" in one]
 
@@ -212,7 +216,12 @@ async def test_moving_through_every_case_asks_nothing_of_the_engine(workplace: W
 async def test_an_annotation_is_offered_only_where_it_helps(workplace: Workplace) -> None:
     """Not for a whole CUDA source, and not above an annotation that is there already."""
     client = await workplace.client()
-    text = case("embedded_string.py").replace("def get_inputs", "def some_inputs")
+    text = case("string_kernel.py").replace("def get_inputs", "def some_inputs")
+    uri = client.open(workplace.workspace / "launched.py", text, "python")
+    assert await client.lenses(uri) == ["DICE: no plan, see why", "DICE: find faster"], (
+        "its host function is called"
+    )
+    text = text.replace("    damped<<<", "    // damped<<<").replace("o[i] = a[i]", "o[n - 1 - i] = a[i]")
     uri = client.open(workplace.workspace / "plain.py", text, "python")
     assert await client.lenses(uri) == ["DICE: no plan, see why", "DICE: no plan, add @dice"]
     (disabled,) = await client.actions(uri, text.index("#include"))

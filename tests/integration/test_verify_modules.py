@@ -179,7 +179,7 @@ def test_references_that_verify_nothing(session: VerifySession, text: str, words
 
 
 def test_a_kernel_in_a_string_against_the_file_it_stands_in(session: VerifySession) -> None:
-    text = (CASES / "embedded_string.py").read_text()
+    text = (CASES / "string_kernel.py").read_text()
     better = text.replace("a[i] / (1.0f + expf(-g[i]))", "a[i] * (1.0f / (1.0f + expf(-g[i])))")
     passed(session, text, better)
     wrong = session.verify_module(text, text.replace("expf(-g[i])", "expf(g[i])"))
@@ -188,7 +188,7 @@ def test_a_kernel_in_a_string_against_the_file_it_stands_in(session: VerifySessi
 
 @pytest.mark.parametrize("answer", ["torch.zeros_like(x)", "torch.full_like(x, 1 / x.shape[1])"])
 def test_tiny_outputs_are_no_excuse(session: VerifySession, answer: str) -> None:
-    text = (CASES / "tiny_outputs.py").read_text().replace("64, 131072", "4, 131072")
+    text = (CASES / "wide_softmax.py").read_text().replace("64, 131072", "4, 131072")
     candidate = (
         "import torch\nclass ModelNew(torch.nn.Module):\n    def __init__(self, axis):\n"
         f"        super().__init__()\n    def forward(self, x):\n        return {answer}\n"
@@ -248,8 +248,8 @@ def test_command_line(tmp_path: Path) -> None:
     [
         (("missing.py", "missing.py"), "missing.py"),
         (("a.txt", "a.txt"), "expected a .py or .cu file"),
-        ((CASES / "tiny_outputs.py", CASES / "saxpy_plain.cu"), "one kind"),
-        ((CASES / "mid_edit.cu", CASES / "mid_edit.cu"), "--kernel"),
+        ((CASES / "wide_softmax.py", CASES / "scaled_sum.cu"), "one kind"),
+        ((CASES / "half_typed.cu", CASES / "half_typed.cu"), "--kernel"),
         ((), "required"),
     ],
 )

@@ -14,8 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("dice_ls", "engine/dice_engine", "training/dice_training")
-CASE = ROOT / "tests/cases/saxpy_plain.cu"
-OLD, NEW = "dst[k] = alpha * lhs[k] + rhs[k];", "dst[k] = fmaf(alpha, lhs[k], rhs[k]);"
+CASE = ROOT / "tests/cases/scaled_sum.cu"
+OLD, NEW = "dst[k] = factor * left[k] + right[k];", "dst[k] = fmaf(factor, left[k], right[k]);"
 
 
 def run(*arguments: str | Path, **environment: str) -> str:

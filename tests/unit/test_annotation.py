@@ -225,7 +225,7 @@ def test_module_plan_checks_forward() -> None:
 
 
 def test_document_errors_have_document_places() -> None:
-    text = (CASES / "needs_annotation.cu").read_text()
+    text = (CASES / "gradients.cu").read_text()
     assert find_annotation_errors(text, "a.cu") == []
     (error,) = find_annotation_errors(text.replace("sizes(", "sizse("), "a.cu")
     assert (error.line, error.column, error.end_column) == (6, 9, 14)

@@ -78,8 +78,8 @@ def test_rehearsal_is_what_run_plan_launches():
 
 def test_fixed_grid_gets_sizes_beyond_it():
     text = """
-__global__ void fold(float* acc, const float* d, int n) {}
-void run_fold(float* acc, const float* d, int n) { fold<<<64, 256>>>(acc, d, n); }
+__global__ void fold(float* mean, const float* d, int n) {}
+void run_fold(float* mean, const float* d, int n) { fold<<<64, 256>>>(mean, d, n); }
 """
     assert any(s["n"] > 64 * 256 for s in checking_sizes(plan_of(text, "fold")))
 
@@ -216,14 +216,14 @@ void run(const unsigned char* px, int* bins, int n) { hist<<<8, 64>>>(px, bins, 
 ANNOTATED = """
 // A stencil.
 // @dice grid=(h+7)/8,(w+31)/32 block=32,8
-// @dice in(img[h*stride]) out(gx[h*w])
+// @dice in(image[h*stride]) out(across[h*w])
 // @dice sizes(w=1920, h=1080, stride=2048; w=33, h=7, stride=64)
-__global__ void slopes(float* img, float* gx, int w, int h, int stride, float scale) {}
+__global__ void gradients(float* image, float* across, int w, int h, int stride, float scale) {}
 """
 
 
 def test_annotation_stands_alone():
-    plan = plan_of(ANNOTATED, "slopes")
+    plan = plan_of(ANNOTATED, "gradients")
     assert plan.source == "annotation" and set(plan.scalars) == {"scale"}
     assert checking_sizes(plan) == plan.sizes and measuring_sizes(plan)["w"] == 1920
     (call,) = rehearse(host_program(ANNOTATED), plan, {"w": 33, "h": 7, "stride": 64}, {})
@@ -256,9 +256,9 @@ template <typename T, int N> __global__ void k(T* x, long n) {}
 
 
 def test_annotation_fault_is_the_reason():
-    text = ANNOTATED.replace("out(gx[h*w])", "out(gz[h*w])")
-    assert "says what `gx` is" in reason_of(text, "slopes")
-    assert "sizse" in reason_of(ANNOTATED.replace("sizes(", "sizse("), "slopes")
+    text = ANNOTATED.replace("out(across[h*w])", "out(gz[h*w])")
+    assert "says what `across` is" in reason_of(text, "gradients")
+    assert "sizse" in reason_of(ANNOTATED.replace("sizes(", "sizse("), "gradients")
 
 
 def test_crlf_file_and_block_comments():
@@ -301,14 +301,14 @@ CASES = Path(__file__).parents[1] / "cases"
 @pytest.mark.parametrize(
     ("file", "kernel", "wrapper", "buffers"),
     [
-        ("saxpy_plain.cu", "axpb", "run_axpb", {"lhs": "in", "rhs": "in", "dst": "inout"}),
-        ("inplace_accum.cu", "fold_in", "run_fold_in", {"acc": "inout", "delta": "in"}),
-        ("aliased_bounds.cu", "row_peak", "launch_row_peak", {"table": "in", "peaks": "inout"}),
-        ("macro_made.cu", "shift_add", "run_shift_add", {"in": "in", "out": "inout"}),
-        ("unicode_crlf.cu", "blend", "go", {"t0": "in", "t1": "in", "mix": "inout"}),
-        ("split_signature.cu", "clampz", "run_clampz", {"v": "inout"}),
-        ("mid_edit.cu", "after_it", "run_after", {"q": "inout"}),
-        ("needs_annotation.cu", "slopes", None, {"img": "in", "gx": "out", "gy": "out"}),
+        ("scaled_sum.cu", "scaled_sum", "call_scaled_sum", {"left": "in", "right": "in", "dst": "inout"}),
+        ("running_mean.cu", "running_mean", "update_mean", {"mean": "inout", "sample": "in"}),
+        ("row_maximum.cu", "row_maximum", "find_row_maxima", {"matrix": "in", "maxima": "inout"}),
+        ("made_by_macros.cu", "move_up", "call_move_up", {"in": "in", "out": "inout"}),
+        ("wide_characters.cu", "mixture", "call_mixture", {"first": "in", "second": "in", "mixed": "inout"}),
+        ("two_openings.cu", "no_negatives", "call_no_negatives", {"v": "inout"}),
+        ("half_typed.cu", "below", "call_below", {"q": "inout"}),
+        ("gradients.cu", "gradients", None, {"image": "in", "across": "out", "down": "out"}),
     ],
 )
 def test_cases_have_plans(file, kernel, wrapper, buffers):
@@ -322,7 +322,7 @@ def test_cases_have_plans(file, kernel, wrapper, buffers):
 
 @pytest.mark.parametrize(
     ("file", "kernel"),
-    [("needs_annotation.cu", "flip_rows"), ("split_signature.cu", "rescale"), ("mid_edit.cu", "before_it")],
+    [("gradients.cu", "upside_down"), ("two_openings.cu", "amplify"), ("half_typed.cu", "above")],
 )
 def test_cases_without_plan_have_a_stub(file, kernel):
     text = (CASES / file).read_bytes().decode()

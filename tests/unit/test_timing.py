@@ -132,21 +132,21 @@ def test_a_time_below_the_roofline_is_no_speedup(tmp_path: Path) -> None:
 
 
 def test_kernels_start_from_the_same_contents_each_time(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[1] / "cases" / "inplace_accum.cu").read_text()
-    plan = kernel_plan(text, "fold_in")
+    text = (Path(__file__).parents[1] / "cases" / "running_mean.cu").read_text()
+    plan = kernel_plan(text, "running_mean")
     case = case_message(plan, 0, 0, 0, "given")
     made = Desk(tmp_path / "kernel", Clock(1.0))
     made.ask("load_kernel", 1, text=text, plan=plan_message(plan), clock=False)
-    once = made.ask("run_kernel", 1, case=case, options={})["outputs"]["acc"]
+    once = made.ask("run_kernel", 1, case=case, options={})["outputs"]["mean"]
     made.ask("prepare_kernel_timing", 1, case=case)
     timed = made.ask("time", 1, which=0, calls=5, outputs=True, warm=True)
-    assert torch.equal(timed["outputs"]["acc"], once)
+    assert torch.equal(timed["outputs"]["mean"], once)
     assert timed["launches"] == 5
 
 
 def test_every_turn_lies_elsewhere(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[1] / "cases" / "inplace_accum.cu").read_text()
-    plan = kernel_plan(text, "fold_in")
+    text = (Path(__file__).parents[1] / "cases" / "running_mean.cu").read_text()
+    plan = kernel_plan(text, "running_mean")
     case = case_message(plan, 0, len(plan.sizes) - 1, 0, "given")
     made = Desk(tmp_path / "kernel", Clock(1.0))
     made.ask("load_kernel", 1, text=text, plan=plan_message(plan), clock=False)
