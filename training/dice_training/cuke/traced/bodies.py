@@ -17,8 +17,10 @@ from dice_training.cuke.traced.values import Buffer, Unwritten, ctype, values
 
 _UNIT = "    "
 _HELPER = re.compile(r"(\w+) = (warp|block)_reduce_(sum|max|min|prod)\(\1\);")
-_FIXED = frozenset(("0", "1", "2", "3", "4", "5", "8", "16", "31", "32"))
-"""Numbers of a body that are no sizes."""
+_TOGETHER = re.compile(r"_reduce_|__shared__|__shfl")
+"""Threads that work together, where those of the simple body do not."""
+_DIM = re.compile(r"\w+\.size\(\d+\)")
+_WORD = re.compile(r"\b[a-z_]\w*\b")
 _MOST_ELEMENTS = 1 << 20
 """Larger kernels take too long on a CPU to be checked by themselves."""
 
@@ -40,7 +42,7 @@ class _Picked:
     place: int
     launch: Launch
     differs: bool
-    """Whether the simple body goes another way; else it only wastes."""
+    """Whether its threads work together, as those of the simple body do not; else that only wastes."""
 
 
 def body_in_source(extension: Extension, rng: random.Random) -> Body:
@@ -95,7 +97,7 @@ def _pick(extension: Extension, rng: random.Random) -> _Picked:
         launches = [step for step in program.steps if isinstance(step, Launch)]
         for place, launch in enumerate(launches):
             own = [line.strip() for line in program.kernels[place][1:-1]]
-            differs = own != [line.strip() for line in program.simple[place]]
+            differs = any(_TOGETHER.search(line) for line in own)
             if differs or can_waste(own):
                 found.append((_Picked(program, place, launch, differs), 5 if differs else 1))
     if not found:
@@ -171,80 +173,80 @@ def _without_helpers(before: str, rest: str) -> str:
 
 
 class _Plan:
-    """How the kernel is run by itself: the numbers of its sizes, the extents of its buffers, what indices hold."""
+    """How the kernel is run by itself: sizes that do not depend on each other, extents, what indices hold."""
 
     def __init__(self, picked: _Picked, inputs: dict[str, torch.Tensor]) -> None:
-        self.picked, self.launch, self.inputs = picked, picked.launch, inputs
-        self.numbers = {name: self._number(text) for name, text in self.launch.sizes.items()}
-        self.own = {}
-        """Integer parameters of the wrapper alone: name -> expression in the grid."""
-        grid = self.launch.grid
-        if ".size(" in grid or ".numel(" in grid:
-            name = "rows" if "rows" not in self.numbers else "blocks"
-            self.own = {name: grid}
-            self.numbers[name] = self._number(grid)
-        for name in set(re.findall(r"[a-z_]\w*", grid)) - {"threads", "dim3", *self.numbers}:
-            if not self.own:
-                self.own[name] = self.picked.program.sizes[name]
-                self.numbers[name] = self._number(self.picked.program.sizes[name])
-        total = sum(buffer_elements(buffer) for buffer in self.launch.buffers)
-        if total > _MOST_ELEMENTS:
+        self.launch, self.inputs, self.program = picked.launch, inputs, picked.program
+        launches = [step for step in self.program.steps if isinstance(step, Launch)]
+        buffers = [*self.program.inputs, *(b for launch in launches for b in launch.buffers)]
+        self._shapes = {b.text: b.shape for b in buffers}
+        if sum(buffer_elements(buffer) for buffer in self.launch.buffers) > _MOST_ELEMENTS:
             raise Unwritten("a kernel too large to be checked by itself")
-        self.symbolic = self._free()
-
-    def _number(self, text: str) -> int:
-        program = self.picked.program
-        sizes = program.known | {
-            f"{b.text}.size({k})": d.value for b in self._all() for k, d in enumerate(b.shape)
+        self.alone = self._one_size()
+        """Whether the number of elements is all that matters."""
+        self.sizes = {} if self.alone else {n: self._expanded(t) for n, t in self.launch.sizes.items()}
+        used = {
+            name: self.program.sizes[name]
+            for name in set(_WORD.findall(self.launch.grid)) & set(self.program.sizes)
         }
-        sizes |= {f"{b.text}.numel()": buffer_elements(b) for b in self._all()}
+        self.grid = self._expanded(self.launch.grid)
+        if not self.alone:
+            self.sizes |= {name: self._expanded(text) for name, text in used.items()}
+        self.dims = {
+            dim: self._name(dim) for text in (*self.sizes.values(), self.grid) for dim in _DIM.findall(text)
+        }
+        """Sizes of tensors that the rest follows from -> the wrapper's parameter."""
 
-        def number(found: re.Match[str]) -> str:
-            if found[0] not in sizes:
-                raise Unwritten("a size that is not known")
-            return str(sizes[found[0]])
+    def _one_size(self) -> bool:
+        body = "\n".join(self.program.kernels[self.program_place])
+        plain = all(b.dtype.is_floating_point for b in self.launch.buffers)
+        count = buffer_elements(self.launch.buffers[-1])
+        same = all(buffer_elements(b) == count for b in self.launch.buffers)
+        return plain and same and set(self.launch.sizes) == {"n"} and "for (" not in body
 
-        expression = re.sub(r"\w+\.(?:size\(\d+\)|numel\(\))", number, text).replace("/", "//")
-        if not re.fullmatch(r"[\d+\-*/() ]+", expression):
-            raise Unwritten("a size that is not known")
-        return int(eval(expression, {"__builtins__": {}}))
+    @property
+    def program_place(self) -> int:
+        launches = [step for step in self.program.steps if isinstance(step, Launch)]
+        return launches.index(self.launch)
 
-    def _all(self) -> list[Buffer]:
-        launches = [step for step in self.picked.program.steps if isinstance(step, Launch)]
-        return [*self.picked.program.inputs, *(b for launch in launches for b in launch.buffers)]
+    def _expanded(self, text: str) -> str:
+        """``text`` in sizes of tensors alone."""
 
-    def _free(self) -> bool:
-        """Whether the kernel is right for any sizes, and its buffers' extents follow from them."""
-        body = "\n".join(self.picked.program.kernels[self.picked.place])
-        numbers = set(re.findall(r"(?<![\w.])\d+(?![\w.])", body))
-        if not numbers <= _FIXED or any(not b.dtype.is_floating_point for b in self.launch.buffers):
-            return False
-        numbers_ = list(self.numbers.values())
-        plain = all(number > 1 for number in numbers_) and len(set(numbers_)) == len(numbers_)
-        return plain and (set(self.numbers) <= {"n"} or set(self.numbers) == {"rows", "cols"})
+        def product(found: re.Match[str]) -> str:
+            dims = [dim.text for dim in self._shapes[found[1]] if dim.text != "1"]
+            return " * ".join(f"({d})" if re.search(r"[+\-/]", d) else d for d in dims) or "1"
 
-    def extent(self, buffer: Buffer) -> str:
-        count = buffer_elements(buffer)
-        if self.symbolic:
-            rows, cols = self.numbers.get("rows"), self.numbers.get("cols")
-            known = {"n": self.numbers.get("n"), "cols": cols, "rows": rows}
-            if rows and cols:
-                known = {"rows*cols": rows * cols} | known
-            name = next((name for name, number in known.items() if number == count and count > 1), None)
-            if name is None and count > 1:
-                raise Unwritten("a buffer of unknown extent")
-            if name is not None:
-                return name
-        return str(count)
+        return re.sub(r"(\w+)\.numel\(\)", product, text)
+
+    def _name(self, dim: str) -> str:
+        found = next((name for name, text in self.sizes.items() if text == dim), None)
+        return found or dim.replace(".size(", "_").removesuffix(")")
+
+    def _number(self, dim: str) -> int:
+        owner, place = dim.removesuffix(")").split(".size(")
+        shape = self._shapes.get(owner)
+        return shape[int(place)].value if shape else self.program.known[dim]
+
+    def _written(self, text: str) -> str:
+        return _DIM.sub(lambda found: self.dims[found[0]], text)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The wrapper's integer parameters and what they are in the task."""
+        if self.alone:
+            return {"n": buffer_elements(self.launch.buffers[-1])}
+        return {name: self._number(dim) for dim, name in self.dims.items()}
 
     def annotation(self) -> str:
-        given = ", ".join(f"{b.text}[{self.extent(b)}]" for b in self.launch.buffers[:-1])
+        def extent(buffer: Buffer) -> str:
+            return "n" if self.alone else str(buffer_elements(buffer))
+
+        given = ", ".join(f"{b.text}[{extent(b)}]" for b in self.launch.buffers[:-1])
         out = self.launch.buffers[-1]
-        lines = [f"in({given}) out({out.text}[{self.extent(out)}])"]
+        lines = [f"in({given}) out({out.text}[{extent(out)}])"]
         sets = [", ".join(f"{name}={number}" for name, number in self.numbers.items())]
-        if self.symbolic:
-            odd = {"n": 1000, "rows": 33, "cols": 77}
-            sets.append(", ".join(f"{name}={odd[name]}" for name in self.numbers))
+        if self.alone:
+            sets.append("n=1000")
         if self.numbers:
             lines.append(f"sizes({'; '.join(sets)})")
         fills = [self._fill(b) for b in self.launch.buffers[:-1] if not b.dtype.is_floating_point]
@@ -261,23 +263,29 @@ class _Plan:
         return f"{buffer.text}=int[{min(0, int(given.min()))},{int(given.max()) + 1})"
 
     def wrapper(self, name: str) -> str:
+        """The host function on raw pointers."""
         launch = self.launch
         kinds = [
             f"{'' if b is launch.buffers[-1] else 'const '}{ctype(b.dtype)}* {b.text}" for b in launch.buffers
         ]
         parameters = [*kinds, *(f"int {size}" for size in self.numbers)]
-        grid = next(iter(self.own)) if launch.grid in self.own.values() else launch.grid
-        lines = ["const int threads = 256;"]
+        derived = {size: text for size, text in self.sizes.items() if text not in self.dims}
+        lines = [f"int {size} = {self._written(text)};" for size, text in derived.items()]
+        lines.append("const int threads = 256;")
+        grid = self._written(self.grid)
         if grid.startswith("dim3"):
             lines.append(f"dim3 grid{grid.removeprefix('dim3')};")
             grid = "grid"
-        arguments = ", ".join([*(b.text for b in launch.buffers), *launch.sizes])
+        arguments = ", ".join([*(b.text for b in launch.buffers), *(self._argument(n) for n in launch.sizes)])
         lines.append(f"{launch.kernel}<<<{grid}, threads>>>({arguments});")
         return (
             f"void {name}({', '.join(parameters)}) {{\n"
             + "".join(f"{_UNIT}{line}\n" for line in lines)
             + "}\n"
         )
+
+    def _argument(self, size: str) -> str:
+        return size if self.alone else self.dims.get(self.sizes[size], size)
 
 
 def buffer_elements(buffer: Buffer) -> int:
@@ -288,6 +296,7 @@ def buffer_elements(buffer: Buffer) -> int:
 
 
 _FILE_NAMES = {
+    "x_0": ("batch", "B", "num_rows"),
     "out": ("output", "dst", "y", "result", "res", "C"),
     "x": ("input", "in", "src", "data", "inp", "A"),
     "n": ("size", "count", "num_elements", "len", "N", "total_size"),
