@@ -1,7 +1,7 @@
 // The evidence of one hole as a page: used by the editor's panel and by `dice report`.
 'use strict';
 (() => {
-  const { h, digits, ms, ratio, percent, rate, verdictWords, why, distinct } = Dice;
+  const { h, digits, ms, ratio, percent, rate, verdictWords, why, distinct, numbers } = Dice;
 
   /** Host: what the page may ask for. Without one (a report) it copies by itself and applies nothing. */
   const NOBODY = { copy: null, apply: null, trace: null };
@@ -129,7 +129,7 @@
       const number = (text) => h('td', { class: 'number' }, text);
       return [
         h('tr', null,
-          h('th', { scope: 'row', class: 'numbers' }, one.same.join(', ')),
+          h('th', { scope: 'row' }, numbers(one.same)),
           h('td', null, h('span', { class: `verdict ${colour}` }, words)),
           h('td', { class: 'actions' }, h('div', { class: 'bar' }, apply, toggle, trace)),
           measured && [number(ms(verdict?.candidate_ms)), number(ratio(verdict?.speedup)), number(interval)],

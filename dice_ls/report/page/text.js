@@ -72,5 +72,15 @@ globalThis.Dice = (() => {
     return [...found.values()];
   }
 
-  return { h, s, digits, ms, ratio, percent, rate, verdictWords, why, distinct };
+  /** `0-3, 5`. */
+  function numbers(all) {
+    const runs = [];
+    for (const one of [...all].sort((a, b) => a - b)) {
+      if (runs.length > 0 && runs.at(-1)[1] === one - 1) runs.at(-1)[1] = one;
+      else runs.push([one, one]);
+    }
+    return runs.map(([from, to]) => (from === to ? `${from}` : `${from}${to === from + 1 ? ', ' : '-'}${to}`)).join(', ');
+  }
+
+  return { h, s, digits, ms, ratio, percent, rate, verdictWords, why, distinct, numbers };
 })();
