@@ -25,17 +25,18 @@ async function until<T>(what: () => T | Promise<T>, name: string, seconds = 90):
   }
 }
 
+let opened = 0;
+
+/** An editor on a new copy of a sample: no scenario finds what another has left. */
 async function open(file: string, cursor = 'dst[k] ='): Promise<vscode.TextEditor> {
-  for (const document of vscode.workspace.textDocuments.filter((one) => one.isDirty)) {
-    await vscode.window.showTextDocument(document);
-    await vscode.commands.executeCommand('workbench.action.files.revert');
-  }
+  await vscode.workspace.saveAll();
   await vscode.commands.executeCommand('workbench.action.closeAllEditors');
-  const uri = vscode.Uri.joinPath(workspace(), file);
+  opened += 1;
+  const uri = vscode.Uri.joinPath(workspace(), `${opened}-${file}`);
   await vscode.workspace.fs.writeFile(uri, Buffer.from(samples[file]));
   const document = await vscode.workspace.openTextDocument(uri);
   const editor = await vscode.window.showTextDocument(document);
-  await until(() => document.getText() === samples[file], 'the file as written');
+  assert.equal(document.getText(), samples[file]);
   const at = document.positionAt(document.getText().indexOf(cursor));
   editor.selection = new vscode.Selection(at, at);
   return editor;
