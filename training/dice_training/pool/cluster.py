@@ -9,14 +9,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import sys
 import threading
 import time
+import warnings
 from collections import Counter, deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
+from urllib.parse import urlsplit
 
 from dice_training.judging import JudgePool
 from dice_training.pool import TOKEN, PoolError
@@ -303,17 +306,27 @@ def connect(place: str) -> tuple[ModuleType, bool]:
     if ray.is_initialized():
         return ray, False
     try:
-        ray.init(
-            "auto" if place == "ray" else place,
-            namespace=NAMESPACE,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        _knock(place)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ray.init(
+                "auto" if place == "ray" else place,
+                namespace=NAMESPACE,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
     except Exception as error:  # of many kinds, by what is missing
         raise PoolError(
             f"{place}: no pool answers there ({_first_line(error)}); start one with: dice verify-pool start"
         ) from error
     return ray, True
+
+
+def _knock(place: str) -> None:
+    """OSError or ValueError where nothing listens; Ray would try for half a minute."""
+    if place != "ray":
+        address = urlsplit(place)
+        socket.create_connection((address.hostname or "", address.port or 0), timeout=10).close()
 
 
 def _verdicts(ray: ModuleType) -> Any:

@@ -108,16 +108,20 @@ class Share:
 
 @dataclass(frozen=True)
 class Making:
-    """Rows that are written (``make``, picklable, writes the row of an index) and then checked."""
+    """Rows that are written (``make``, picklable, writes the row of an index) and then checked.
+
+    ``measure``: timed too, in the checking process. The clock's lock keeps other clocks away, not others' checks.
+    """
 
     make: Make
     items: tuple[int, ...]
     alone: bool = False
+    measure: bool = False
 
     def answer(self, session: VerifySession, item: int) -> Row:
         row = self.make(item)
         if "verdict" not in row:  # a task that the teacher could not write has one already
-            row |= measurements(verify_row(session, row))
+            row |= measurements(verify_row(session, row, measure=self.measure))
         return row
 
     def lost(self, item: int, reason: str) -> Row:
