@@ -114,9 +114,11 @@ class JudgePool(ABC):
             for case, found, timed in zip(cases, judged, pending, strict=True)
         ]
 
-    def rows(self, make: Make, indices: range, stopped: Callable[[], bool]) -> Iterator[Row]:
-        """The rows of ``indices`` with their verdicts, in order, until ``stopped()``. After a stop, chunks that have
-        begun are still given out."""
+    def rows(
+        self, make: Make, indices: range, stopped: Callable[[], bool], measure: bool = False
+    ) -> Iterator[Row]:
+        """The rows of ``indices`` with their verdicts (and times), in order, until ``stopped()``. After a stop, chunks
+        that have begun are still given out."""
         chunks = (tuple(indices[i : i + _CHUNK]) for i in range(0, len(indices), _CHUNK))
         running: deque[Future[list[Row]]] = deque()
         while True:
@@ -126,7 +128,9 @@ class JudgePool(ABC):
                     future.cancel()
                 running = deque(future for future in running if not future.cancelled())
             missing = _AHEAD * self.workers - len(running)
-            running.extend(self.run(Making(make, chunk)) for chunk in islice(chunks, max(0, missing)))
+            running.extend(
+                self.run(Making(make, chunk, measure=measure)) for chunk in islice(chunks, max(0, missing))
+            )
             if not running:
                 return
             yield from running.popleft().result()

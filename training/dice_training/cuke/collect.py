@@ -48,9 +48,12 @@ class Wanted:
             return "nothing slower to compare with"
         if verdict.speedup is None:
             return "not timed"
-        least = 1.0 if len(row["ops"]) >= STRUCTURE_OPS else self.speedup
-        fast = verdict.speedup > least if least == 1.0 else verdict.speedup >= least
-        return None if fast else "too slow"
+        return None if fast_enough(row, verdict.speedup, self.speedup) else "too slow"
+
+
+def fast_enough(row: Row, speedup: float, least: float) -> bool:
+    """At least ``least`` times as fast; a structure: faster at all."""
+    return speedup > 1.0 if len(row["ops"]) >= STRUCTURE_OPS else speedup >= least
 
 
 class Ledger:
