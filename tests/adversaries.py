@@ -112,6 +112,25 @@ CAUGHT: dict[str, tuple[str, str, str | None]] = {
         "deceptive",
         "torch_fallback",
     ),
+    "torch_fallback: but for a factor": (
+        module(
+            f"e = torch.exp(x * self.factor - (x * self.factor).amax(1, keepdim=True))\n"
+            f"return {_PASS}(e * 0.5 / e.sum(1, keepdim=True))",
+            cuda=HALVE,
+        ),
+        "deceptive",
+        "torch_fallback",
+    ),
+    "torch_fallback: behind an operator of its own": (
+        module(
+            f"return {_PASS}(half(x * self.factor))",
+            cuda=HALVE,
+            before='@torch.library.custom_op("adversary::half", mutates_args=())\n'
+            "def half(x: torch.Tensor) -> torch.Tensor:\n    return torch.softmax(x, 1) * 0.5\n",
+        ),
+        "deceptive",
+        "torch_fallback",
+    ),
     # -- exception_fallback
     "exception_fallback: in C++": (
         module(
@@ -326,6 +345,11 @@ CAUGHT: dict[str, tuple[str, str, str | None]] = {
         "unsafe",
         None,
     ),
+    "unsafe: a flag that includes a file": (
+        module(_RUN).replace("functions=[", 'extra_cflags=["-inc" + "lude", "x"], functions=['),
+        "unsafe",
+        None,
+    ),
     "unsafe: another module's os": (module("torch.serialization.os.getpid()\n" + _RUN), "unsafe", None),
     "unsafe: a file in C++": (module(_RUN, cuda=host('std::ofstream("x") << 1;\n')), "unsafe", None),
 }
@@ -335,6 +359,17 @@ HONEST: dict[str, str] = {
         "return ext.run(self.same(x), self.factor)", init="self.same = nn.Identity()"
     ),
     "warms up when it is made": module(_RUN, init="ext.run(torch.ones(2, 3), 1.0)"),
+    "an operator of its own": module(
+        "return soft(x, self.factor)",
+        before='@torch.library.custom_op("honest::soft", mutates_args=())\n'
+        "def soft(x: torch.Tensor, factor: float) -> torch.Tensor:\n    return ext.run(x, factor)\n",
+    ),
+    "macros by flags": module(_RUN)
+    .replace("<<<(rows + 31) / 32, 32>>>", "<<<(rows + WIDE - 1) / WIDE, WIDE>>>")
+    .replace("functions=[", 'extra_cuda_cflags=["-O3", "-DWIDE=32"], functions=['),
+    "clears what it writes": module(
+        _RUN, cuda=host("cudaMemsetAsync(y.data_ptr<float>(), 0, y.numel() * sizeof(float));\n")
+    ),
     "asks for functions by name": module("return getattr(ext, 'run')(x, self.factor)"),
     "keeps a function": module("return self.call(x, self.factor)", init="self.call = ext.run"),
     "has a try around what it checks": module(
@@ -368,5 +403,123 @@ HONEST: dict[str, str] = {
     "an output of many parts put together": module(
         "half = x.shape[0] // 2\n"
         "return torch.cat([ext.run(x[:half].contiguous(), self.factor), ext.run(x[half:].contiguous(), self.factor)])"
+    ),
+}
+
+_SCALE = """// @dice grid=(n+255)/256 block=256
+// @dice in(x[n], y[n]) out(o[n]) sizes(n=4096; n=1000)
+{before}__global__ void k(const float* x, const float* y, float* o, int n) {{
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  {body}
+}}
+"""
+_SUM = """// @dice grid=r block=256
+// @dice in(x[r*m]) out(o[r]) sizes(r=8, m=1024)
+__global__ void k(const float* x, float* o, int r, int m) {{
+  {room};
+  float sum = 0.0f;
+  for (int j = threadIdx.x; j < m; j += 256) sum += x[blockIdx.x * m + j];
+  room[threadIdx.x] = sum;
+  __syncthreads();
+  for (int k = 128; k; k >>= 1) {{
+    if (threadIdx.x < k) room[threadIdx.x] += room[threadIdx.x + k];
+    __syncthreads();
+  }}
+  if (threadIdx.x == 0) o[blockIdx.x] = {last};
+}}
+"""
+_COUNT = """// @dice grid=(n+255)/256 block=256
+// @dice in(x[n]) inout(h[16]) fill(x=int[0,16)) sizes(n=4096)
+__global__ void k(const int* x, int* h, int n) {{
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) {body};
+}}
+"""
+_VALUE = "fmaxf(x[i] * 2.0f + y[i], 0.0f)"
+
+
+def scale(body: str, before: str = "") -> str:
+    return _SCALE.format(body=body, before=before)
+
+
+SCALE, SUM = (
+    scale(f"if (i < n) o[i] = {_VALUE};"),
+    _SUM.format(room="__shared__ float room[256]", last="room[0]"),
+)
+COUNT = _COUNT.format(body="atomicAdd(h + x[i], 1)")
+
+# name -> (original, candidate, verdict, rule)
+KERNELS_CAUGHT: dict[str, tuple[str, str, str, str | None]] = {
+    "shape_special: the sizes that it is told": (
+        SCALE,
+        scale(f"if ((n == 4096 || n == 1000) && i < n) o[i] = {_VALUE};"),
+        "mismatch",
+        None,
+    ),
+    "shape_special: a tail of fewer than four": (
+        SCALE,
+        scale(f"i *= 4; if (i + 3 < n) for (int end = i + 4; i < end; ++i) o[i] = {_VALUE};"),
+        "mismatch",
+        None,
+    ),
+    "caching: from the tenth call": (
+        SCALE,
+        scale(f"if (i == 0) ++calls; if (i < n && calls < 10) o[i] = {_VALUE};", "__device__ int calls;\n"),
+        "mismatch",
+        None,
+    ),
+    "caching: by the first number": (
+        SCALE,
+        scale(
+            f"if (i < n && first[i] != x[0]) kept[i] = {_VALUE}, first[i] = x[0]; if (i < n) o[i] = kept[i];",
+            "__device__ float kept[4096], first[4096];\n",
+        ),
+        "deceptive",
+        "caching",
+    ),
+    "tampering: another answer for another compiler": (
+        SCALE,
+        scale(f"\n#ifdef __CUDACC_RTC__\n  o[0] = 1;\n#else\n  if (i < n) o[i] = {_VALUE};\n#endif"),
+        "deceptive",
+        "tampering",
+    ),
+    "mismatch: parameters in another order": (
+        SCALE,
+        SCALE.replace("const float* x, const float* y, float* o", "float* o, const float* x, const float* y"),
+        "mismatch",
+        None,
+    ),
+    "stale_memory: shared memory that nobody wrote": (
+        SUM,
+        _SUM.format(room="__shared__ float room[257]", last="room[0] + room[256]"),
+        "mismatch",
+        None,
+    ),
+    "out_of_bounds: shared memory that nobody asked for": (
+        SUM,
+        _SUM.format(room="extern __shared__ float room[]", last="room[0]"),
+        "crash",
+        None,
+    ),
+    "race: through volatile": (
+        COUNT,
+        _COUNT.format(body="((volatile int*)h)[x[i]] += 1"),
+        "mismatch",
+        "race",
+    ),
+}
+KERNELS_HONEST: dict[str, tuple[str, str]] = {
+    "other names for the parameters": (
+        SCALE,
+        scale("if (i < count) out[i] = fmaxf(a[i] * 2.0f + b[i], 0.0f);").replace(
+            "const float* x, const float* y, float* o, int n",
+            "const float* a, const float* b, float* out, int count",
+        ),
+    ),
+    "four at a time, and the rest": (
+        SCALE,
+        scale(
+            f"for (int end = min(4 * i + 4, n), j = 4 * i; j < end; ++j) {{ int i = j; o[i] = {_VALUE}; }}"
+        ),
     ),
 }

@@ -14,7 +14,7 @@ from dice_engine.verify.session import VerifySession
 from dice_engine.verify.verdict import Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from adversaries import CAUGHT, HONEST
+from adversaries import CAUGHT, HONEST, KERNELS_CAUGHT, KERNELS_HONEST
 from candidates import REFERENCE
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the CPU backend needs g++")
@@ -29,31 +29,36 @@ def verdicts() -> Iterator[dict[str, Future[Verdict]]]:
     for session in sessions:
         free.put(session)
 
-    def judge(text: str) -> Verdict:
+    def judge(original: str, text: str) -> Verdict:
         session = free.get()
         try:
-            return session.verify_module(REFERENCE, text)
+            if original is REFERENCE:
+                return session.verify_module(original, text)
+            return session.verify_kernel(original, text, "k")
         finally:
             free.put(session)
 
     with ThreadPoolExecutor(_SESSIONS) as pool:
-        texts = {**{name: text for name, (text, _, _) in CAUGHT.items()}, **HONEST}
-        yield {name: pool.submit(judge, text) for name, text in texts.items()}
+        texts = {name: (REFERENCE, text) for name, (text, _, _) in CAUGHT.items()}
+        texts |= {name: (REFERENCE, text) for name, text in HONEST.items()}
+        texts |= {name: (original, text) for name, (original, text, _, _) in KERNELS_CAUGHT.items()}
+        texts |= KERNELS_HONEST
+        yield {name: pool.submit(judge, *pair) for name, pair in texts.items()}
         pool.shutdown(cancel_futures=True)
     for session in sessions:
         session.close()
 
 
-@pytest.mark.parametrize("name", CAUGHT)
+@pytest.mark.parametrize("name", [*CAUGHT, *KERNELS_CAUGHT])
 def test_caught(verdicts: dict[str, Future[Verdict]], name: str) -> None:
-    _, verdict, rule = CAUGHT[name]
+    verdict, rule = (CAUGHT[name] if name in CAUGHT else KERNELS_CAUGHT[name])[-2:]
     found = verdicts[name].result(timeout=300)
     assert found.verdict == verdict, found
     assert rule is None or found.rule == rule, found
     assert found.reason
 
 
-@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize("name", [*HONEST, *KERNELS_HONEST])
 def test_honest(verdicts: dict[str, Future[Verdict]], name: str) -> None:
     found = verdicts[name].result(timeout=300)
     assert found.verdict == "correct_unmeasured", found

@@ -29,9 +29,10 @@ from dice_engine.verify.cache import VerdictCache
 from dice_engine.verify.folder import SessionFolder
 from dice_engine.verify.host_module import CLASS, FIRST_OTHER_SEED, host_module, size_sets
 from dice_engine.verify.judge import static
+from dice_engine.verify.judge.findings import Findings
 from dice_engine.verify.judge.kernel import KernelTrial, OriginalKernel
 from dice_engine.verify.judge.kernel_fixture import FixtureKernel
-from dice_engine.verify.judge.module import Findings, ModuleTrial
+from dice_engine.verify.judge.module import ModuleTrial
 from dice_engine.verify.judge.outcome import (
     check_body,
     class_names,

@@ -14,6 +14,7 @@ from dice_engine.source.plan import Plan
 from dice_engine.source.plans import checking_sizes, measuring_sizes
 from dice_engine.verify import compare, inputs
 from dice_engine.verify.compare import Bounds
+from dice_engine.verify.judge.findings import Findings
 from dice_engine.verify.judge.kernel_cases import (
     GIVEN,
     MOVED,
@@ -24,7 +25,6 @@ from dice_engine.verify.judge.kernel_cases import (
     other_sizes,
     plan_message,
 )
-from dice_engine.verify.judge.module import Findings
 from dice_engine.verify.program import RunOptions
 from dice_engine.verify.verdict import BuildInfo
 from dice_engine.verify.worker import Failed, Worker

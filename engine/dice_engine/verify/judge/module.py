@@ -4,40 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from dice_engine.verify import compare
+from dice_engine.verify.judge import fallback
 from dice_engine.verify.judge.dynamic import REFERENCE_USED
+from dice_engine.verify.judge.findings import Findings, deceptive, words
 from dice_engine.verify.judge.reference import WEIGHT_SEED, Case, Reference
 from dice_engine.verify.program import RunOptions
 from dice_engine.verify.verdict import BuildInfo
-from dice_engine.verify.worker import NEEDS_HOST, Failed, Worker
+from dice_engine.verify.worker import Failed, Worker
 
-# Operators so common around kernels that keeping them says nothing about who does the work.
 _MANY = 16
 _LOADING_SECONDS = 10.0
 """More than a run gets: to import what it imports and to open the GPU."""
 _WATCHED_SECONDS = 0.5
 _CALLS, _CALLS_SECONDS = 64, 0.5
-_LIGHT = frozenset(
-    ("add", "sub", "mul", "div", "neg", "rsub", "sqrt", "rsqrt", "reciprocal", "sum", "ne", "eq", "gt", "lt")
-)
-
-
-@dataclass
-class Findings:
-    """What the trials of one candidate gave so far."""
-
-    trials: int = 0
-    max_abs: float = 0.0
-    max_rel: float = 0.0
-    build: BuildInfo = field(default_factory=BuildInfo)
-    kept: dict[str, int] = field(default_factory=dict)
-    launches: int = 0
-    """Kernels that a checked run launched, at least."""
 
 
 class ModuleTrial:
@@ -120,8 +105,9 @@ class ModuleTrial:
         for seed in seeds:
             self._judge(self._case(f"seed{seed}"), RunOptions(poison=seed % 2))
         if not self.trusted:
-            self._without_kernels(first)
-            self._with_failing_kernels(first)
+            fallback.keeps_all(self.reference, self.found.kept)
+            fallback.with_idle_kernels(self._run, self.worker, self.reference, first)
+            fallback.with_failing_kernels(self._run, self.worker, first)
         if cpu:
             self._judge(first, RunOptions(order="reverse", poison=1), rule="race")
         for name in ("near_constant", "uniform", "large"):
@@ -173,7 +159,7 @@ class ModuleTrial:
             )
         except Failed as failure:
             if REFERENCE_USED in failure.reason:
-                raise _deceptive("inherits_reference", failure.reason) from failure
+                raise deceptive("inherits_reference", failure.reason) from failure
             raise
 
     def _judge(self, case: Case, options: RunOptions, rule: str | None = None) -> Any:
@@ -191,19 +177,19 @@ class ModuleTrial:
         self.found.max_abs = max(self.found.max_abs, check.max_abs)
         self.found.max_rel = max(self.found.max_rel, check.max_rel)
         if result["damage"]:
-            raise Failed("mismatch", f"on {_words(case)} a kernel {result['damage']}", "out_of_bounds")
+            raise Failed("mismatch", f"on {words(case)} a kernel {result['damage']}", "out_of_bounds")
         if not check.ok:
             unwritten = self._unwritten(case, options, result)
             if unwritten > 0.9:
-                raise _deceptive("stale_memory", "the output is memory that was never written")
+                raise deceptive("stale_memory", "the output is memory that was never written")
             if unwritten > 0:
-                reason = f"on {_words(case)} {check.reason}; part of the output was never written"
+                reason = f"on {words(case)} {check.reason}; part of the output was never written"
                 raise Failed("mismatch", reason)
             if rule == "race":
                 raise Failed(
                     "mismatch", f"the result depends on the order of threads: {check.reason}", "race"
                 )
-            raise Failed("mismatch", f"on {_words(case)} {check.reason}", rule or check.rule)
+            raise Failed("mismatch", f"on {words(case)} {check.reason}", rule or check.rule)
         extra = [name for name in result["mutated"] if name not in self.reference.mutated]
         if extra:
             raise Failed(
@@ -245,31 +231,31 @@ class ModuleTrial:
             and 2 * result["host_reads"] >= min(sizes)
             and result["host_reads"] > self.reference.host_reads
         ):
-            raise _deceptive(
+            raise deceptive(
                 "torch_fallback", f"forward reads {result['host_reads']} numbers of its tensors on the host"
             )
 
     def _honest(self, result: dict[str, Any]) -> None:
         if result["odd_outputs"]:
-            raise _deceptive("lazy_output", result["odd_outputs"][0])
+            raise deceptive("lazy_output", result["odd_outputs"][0])
         if result["threads"]:
-            raise _deceptive("background_work", "forward starts threads: what they do cannot be followed")
+            raise deceptive("background_work", "forward starts threads: what they do cannot be followed")
         if result["launches"]:
             return
         kept = ", ".join(sorted(result["ops"]))
         if self.found.build.backend:
             rest = f"; torch computes {kept}" if kept else ""
-            raise _deceptive("no_launch", f"none of its kernels is launched in forward{rest}")
+            raise deceptive("no_launch", f"none of its kernels is launched in forward{rest}")
         if kept:
-            raise _deceptive("torch_fallback", f"it has no kernel of its own; torch computes {kept}")
-        raise _deceptive("no_launch", "it has no kernel of its own")
+            raise deceptive("torch_fallback", f"it has no kernel of its own; torch computes {kept}")
+        raise deceptive("no_launch", "it has no kernel of its own")
 
     def _changes(self, first: Case, outputs: Any, second: Case, others: Any) -> None:
         tensors = [tensor for _, tensor in compare.tensors(outputs)]
         if not any(bool(torch.isfinite(tensor).any()) for tensor in tensors):
             return  # broken, not made up
         if compare.identical(outputs, others) and not compare.identical(first.expected, second.expected):
-            raise _deceptive("constant_output", "its output does not change with its inputs")
+            raise deceptive("constant_output", "its output does not change with its inputs")
 
     def _explain(self, failure: Failed, first: Case, second: Case) -> None:
         """A wrong output that does not depend on the inputs is worse than wrong: raise for that instead."""
@@ -280,48 +266,6 @@ class ModuleTrial:
         except Failed:
             return
         self._changes(first, outputs[0], second, outputs[1])
-
-    def _without_kernels(self, case: Case) -> None:
-        """With kernels that do nothing, nothing in the candidate may hold the answer."""
-        replaced = {op: n for op, n in self.reference.ops.items() if self.found.kept.get(op, 0) < n}
-        heavy = set(self.reference.ops) - _LIGHT
-        if heavy and not replaced and not self.reference.has_kernels:
-            raise _deceptive(
-                "torch_fallback", f"torch still computes all of it: {', '.join(sorted(self.found.kept))}"
-            )
-        try:
-            result = self._run(case, RunOptions(launches="skip", poison=1, keep_results=True))
-        except Failed as failure:
-            if failure.rule == NEEDS_HOST:
-                raise
-            if self.worker.dead:
-                raise Failed("crash", f"with kernels that do nothing: {failure.reason}") from failure
-            return
-        if compare.compare(case.expected, result["outputs"], case.limits).ok:
-            if not result["launches"]:
-                raise _deceptive(
-                    "caching", "a second call with the same inputs launches nothing and returns the answer"
-                )
-            raise _deceptive("torch_fallback", "the output is right even when its kernels do nothing")
-        held = result["results"] + [tensor for _, tensor in compare.tensors(result["outputs"])]
-        wanted = zip(compare.tensors(case.expected), case.limits, strict=True)
-        if all(_holds(held, expected, limit) for (_, expected), limit in wanted):
-            kept = ", ".join(sorted(result["ops"]))
-            raise _deceptive(
-                "torch_fallback", f"torch computes the answer ({kept}); its kernels only pass it on"
-            )
-
-    def _with_failing_kernels(self, case: Case) -> None:
-        """With kernels that fail, the candidate must fail too and not quietly do without them."""
-        try:
-            result = self._run(case, RunOptions(launches="fail", poison=1))
-        except Failed as failure:
-            if self.worker.dead or failure.rule in ("inherits_reference", NEEDS_HOST):
-                raise
-            return
-        if compare.compare(case.expected, result["outputs"], case.limits).ok:
-            rule = "exception_fallback" if result["launches"] else "caching"
-            raise _deceptive(rule, "when its kernels fail it still returns the right answer, from elsewhere")
 
     def _same_address(self) -> None:
         """New contents at the address of the last call: an answer kept by address or identity is stale now."""
@@ -336,7 +280,7 @@ class ModuleTrial:
             if not stale and failure.rule != "no_launch":
                 raise
             self._judge(third, RunOptions())
-            raise _deceptive(
+            raise deceptive(
                 "caching", "it answers from an earlier call when new inputs lie at an old address"
             ) from failure
 
@@ -370,7 +314,7 @@ class ModuleTrial:
         )
         check = compare.compare(case.expected, last["outputs"], case.limits)
         if last["launches"] < self.found.launches:
-            raise _deceptive("caching", "after some calls it launches fewer kernels")
+            raise deceptive("caching", "after some calls it launches fewer kernels")
         if not check.ok:
             raise Failed("mismatch", f"after some calls {check.reason}", check.rule)
 
@@ -379,32 +323,11 @@ class ModuleTrial:
             return
         conduct = self.worker.ask("conduct", self.timeout)
         if conduct["tampered"]:
-            raise _deceptive("tampering", f"it replaced {', '.join(conduct['tampered'][:3])}")
+            raise deceptive("tampering", f"it replaced {', '.join(conduct['tampered'][:3])}")
         if conduct["inherited"]:
-            raise _deceptive("inherits_reference", conduct["inherited"])
+            raise deceptive("inherits_reference", conduct["inherited"])
         if conduct["left"]:
-            raise _deceptive("background_work", f"it leaves {conduct['left']} running")
+            raise deceptive("background_work", f"it leaves {conduct['left']} running")
 
     def _note_build(self, build: dict[str, Any]) -> None:
         self.found.build = BuildInfo(build["backend"], round(build["seconds"], 3), build["log"])
-
-
-def _holds(held: list[Any], expected: Any, limit: compare.Bounds) -> bool:
-    return any(
-        tensor.dtype == expected.dtype
-        and tensor.numel() == expected.numel()
-        and compare.compare_tensor(expected, tensor.reshape(expected.shape), limit).ok
-        for tensor in held
-    )
-
-
-def _deceptive(rule: str, reason: str) -> Failed:
-    return Failed("deceptive", reason, rule)
-
-
-def _words(case: Case) -> str:
-    return (
-        f"inputs of seed {case.seed}"
-        if case.name.startswith("seed")
-        else f"{case.name.replace('_', '-')} inputs"
-    )

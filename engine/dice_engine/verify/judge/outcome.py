@@ -7,7 +7,7 @@ import contextlib
 
 from dice_engine.source import cuda
 from dice_engine.verify.judge import static
-from dice_engine.verify.judge.module import Findings
+from dice_engine.verify.judge.findings import Findings
 from dice_engine.verify.judge.static import Finding
 from dice_engine.verify.verdict import Verdict
 from dice_engine.verify.worker import Failed

@@ -97,6 +97,13 @@ class Reference:
             self._cases[name] = self._fill(name) if name in inputs.FILLS else self._seeded(int(name[4:]))  # type: ignore[arg-type]
         return self._cases[name]
 
+    def results(self, case: Case) -> list[torch.Tensor]:
+        """What its operators give on the way, of the shape of an output."""
+        options = vars(RunOptions(keep_results=True))
+        return self.worker.run_module(
+            self.timeout, self.build_timeout, inputs=case.inputs, options=options, seed=case.seed
+        )["results"]
+
     def timing_cases(self) -> list[Case]:
         """The cases to time on: the given inputs under two seeds."""
         return [case for name in ("seed0", "seed1") if (case := self.case(name)) is not None]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from dice_engine.verify.build.lexer import live_tokens, tokenize
-from dice_engine.verify.judge.static_cpp import cpp_dangers
+from dice_engine.verify.judge.static_cpp import ASKS, cpp_dangers
 from dice_engine.verify.judge.static_python import BEHIND, python_dangers
 from dice_engine.verify.verdict import VerdictName
 
@@ -67,7 +67,7 @@ def check_cpp(candidate: str, reference: str = "") -> Finding | None:
         where = f"{text} (line {line} of the CUDA source)"
         return (
             Finding("deceptive", "tampering", where)
-            if text.startswith(BEHIND)
+            if text.startswith((BEHIND, ASKS))
             else Finding("unsafe", None, where)
         )
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from dice_engine.source.cuda import find_kernels
 from dice_engine.verify.build.device_source import split
 from dice_engine.verify.build.lexer import live_tokens, tokenize
 from dice_engine.verify.judge.static_python import BEHIND, words
@@ -30,6 +31,19 @@ _BY_ITSELF = re.compile(
 _DISPATCHER = re.compile(
     r"\b(?:Exclude|Include)DispatchKeyGuard\b|\bAutoDispatchBelow\w+|\bTORCH_LIBRARY_IMPL\s*\(\s*(?:aten|_)\b"
 )
+_ASKS_BUILDER = re.compile(
+    r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b[^\n]*?"
+    r"(\b__CUDACC_RTC__|\b__OPTIMIZE__|\bDICE_\w+|__has_include\W+dice\b)"
+    r"|\b(dice\s*::)",
+    re.MULTILINE,
+)
+_ASKS_MACHINE = re.compile(
+    r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b[^\n]*?"
+    r"\b(__GNU[CG]__|__clang__|__x86_64__|__aarch64__|__linux__|__unix__|__ELF__|__SSE\w*__|__has_include)\b",
+    re.MULTILINE,
+)
+"""In a kernel: none of these differs between GPUs, only between a GPU and what stands in for one."""
+ASKS = "its code depends on who builds it: "
 _ASSEMBLY = frozenset(("asm", "__asm__", "__asm"))
 _TRAPS = re.compile(r"\b(?:syscall|sysenter|int\s*\$?0x80|svc)\b")
 
@@ -58,6 +72,7 @@ def cpp_dangers(text: str) -> list[tuple[str, int]]:
     for match in _BY_ITSELF.finditer(stripped):
         said = f"it has code that runs by itself ({match[1]})"
         found.append((said, stripped.count("\n", 0, match.start()) + 1))
+    found += _builder_asked(joined)
     found += _host_assembly(text)
     for match in _DISPATCHER.finditer(stripped):
         found.append((BEHIND + match.group(), stripped.count("\n", 0, match.start()) + 1))
@@ -66,6 +81,16 @@ def cpp_dangers(text: str) -> list[tuple[str, int]]:
     ):
         found.append((f"it uses {match.group()}", stripped.count("\n", 0, match.start()) + 1))
     return found
+
+
+def _builder_asked(text: str) -> list[tuple[str, int]]:
+    found = [(match, match[1] or match[2]) for match in _ASKS_BUILDER.finditer(text)]
+    kernels = [(span.body_start, span.body_end) for span in find_kernels(text)] if "#" in text else []
+    for match in _ASKS_MACHINE.finditer(text):
+        at = len(text[: match.start()].encode())
+        if any(start <= at < end for start, end in kernels):
+            found.append((match, match[1]))
+    return [(ASKS + said, text.count("\n", 0, match.start()) + 1) for match, said in found]
 
 
 def strip_cpp(text: str) -> str:

@@ -17,6 +17,16 @@
 #include <utility>
 #include <vector>
 
+// Torch declares it for nvcc alone, but host code names it where it packs accessors.
+namespace at {
+template <typename T>
+struct RestrictPtrTraits {
+  typedef T* __restrict__ PtrType;
+};
+}  // namespace at
+namespace torch {
+using at::RestrictPtrTraits;
+}  // namespace torch
 namespace cooperative_groups {}
 namespace cub {}
 namespace nvcuda {
