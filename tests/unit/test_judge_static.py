@@ -102,6 +102,7 @@ def test_an_answer_that_depends_on_the_world(before: str, forward: str) -> None:
         ),
         ("import os\next = load_inline('m', [os.environ['CUTLASS_PATH'], os.getenv('B')])", "ext.run(x)"),
         ("time = 3", "x * time"),
+        ("from time import sleep", "sleep(1)"),
         ("import torch", "x * self.time.random"),
     ],
 )
