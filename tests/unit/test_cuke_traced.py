@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import random
 import re
 import textwrap
 from typing import Any
@@ -13,6 +14,7 @@ from dice_engine.source.holes import find_holes
 from dice_training.cuke import cli
 from dice_training.cuke.traced import INVENTED, UNWRITTEN
 from dice_training.cuke.traced.coverage import Coverage, examine, family_of, text_of
+from dice_training.cuke.traced.hasty import hasty
 from dice_training.cuke.traced.invented import invented_task
 from dice_training.cuke.traced.module import write
 from dice_training.cuke.traced.samples import KIND_SHARE, MAX_CHARS, Task, row_chars, task_sample
@@ -324,6 +326,22 @@ def test_kernels_in_files_of_their_own_have_a_plan():
         found = [hole for hole in find_holes(row["program"], "kernel.cu") if hole.kind == "kernel_body"]
         assert found and found[0].plan.source == "annotation", found[0].plan.reason
         assert re.search(r"=int\[0,\d\d\)", row["prefix"])
+
+
+def test_hasty_habits_leave_what_is_computed():
+    lines = [
+        "float v = acc + bias[col];",
+        "v = 1.0f / (1.0f + expf(-v));",
+        "v = v * v;",
+        "acc = fmaf(f(a, b), x[k], acc);",
+    ]
+    seen = {"\n".join(hasty(lines, random.Random(seed), waste=False)) for seed in range(64)}
+    assert len(seen) > 16
+    for text in seen:
+        assert "acc + bias" not in text or re.search(
+            r"\(acc \+ bias\[col\]\)|v = acc \+ bias\[col\];", text
+        ), text
+        assert re.search(r"acc = fmaf\(f\(a, b\), x\[k\], acc\);|acc \+= f\(a, b\) \* x\[k\];", text), text
 
 
 def test_a_kernel_that_nobody_writes_slower_has_no_row():

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 _LITERAL = re.compile(r"(?<![\w.])(\d+\.\d*(?:e-?\d+)?)f\b")
 _FUNCTION = re.compile(r"\b(exp|log|sqrt|tanh|sin|cos|fabs|floor|ceil|pow|erf)f\(")
 _VALUE = re.compile(r"(\s*)(?:(float|double|int64_t|int|bool) )?(v\d*) = ([^;]*);$")
+_ATOM = re.compile(r"\w+\[[^\[\]]*\]|\w+\([^()]*\)|\w+")
+"""What needs no brackets wherever it stands."""
 _FMA = re.compile(r"(\s*)(\w+) = fmaf\((.*), \2\);$")
 _ELEMENT = "int idx = blockIdx.x * blockDim.x + threadIdx.x;"
 _SAME = (
@@ -122,7 +124,7 @@ def _nested(lines: list[str]) -> list[str]:
             and uses == 1
             and not after[2]
         ):
-            inner = before[4] if re.fullmatch(r"[\w\[\]. +*]*\]|\w+\(.*\)", before[4]) else f"({before[4]})"
+            inner = before[4] if _ATOM.fullmatch(before[4]) else f"({before[4]})"
             kind = f"{before[2]} " if before[2] else ""
             step = re.sub(rf"\b{before[3]}\b", lambda _, text=inner: text, after[4])
             made[-1] = f"{before[1]}{kind}{before[3]} = {step};"
