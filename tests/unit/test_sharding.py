@@ -14,11 +14,14 @@ import pytest
 import torch
 from dice_engine.model.network import SdarModel
 from dice_engine.model.weights import load_model
-from dice_training.feed import Inputs
+from dice_training.feed import Inputs, noised
+from dice_training.forward import _head, _layer
 from dice_training.lora import add_adapters
+from dice_training.packing import pack
 from dice_training.ranks import ALONE, Ranks, joined
 from dice_training.recipe import RecipeError, SftRecipe, load_sft_recipe
 from dice_training.trainer import Trainer
+from torch._dynamo.utils import counters
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_ranks import environment, processes
@@ -173,6 +176,23 @@ def test_the_state_of_another_model_is_refused(runs: Path, tmp_path: Path) -> No
     shutil.copytree(runs / "2-adamw" / "state", tmp_path / "state")
     with joined(group=True) as ranks, pytest.raises(RecipeError, match="not a state of this run"):
         run("muon", tmp_path, ranks, resume=True)
+
+
+def test_one_compiled_layer_serves_all_that_are_sharded(tmp_path: Path) -> None:
+    """Compiled as on a GPU, but by the tracer alone: one graph of a layer and one of the head, whole and run again."""
+    torch._dynamo.reset()
+    counters.clear()
+    plan = recipe(tmp_path, shard=True, checkpointing=True)
+    with joined(group=True) as ranks:
+        trainer = Trainer(plan, tiny_model(), print, tmp_path, ranks, torch.device("cpu"))
+        part = noised(pack(copies(12), 64, 4), trainer.noise, (0,))
+        plain = trainer.step([part], 0.0)
+        forward = trainer.forward
+        forward.layers.layer = torch.compile(_layer, backend="aot_eager", fullgraph=True)
+        forward.head = torch.compile(_head, backend="aot_eager", fullgraph=True)
+        for _ in range(2):
+            assert trainer.step([part], 0.0).item() == pytest.approx(plain.item(), abs=1e-5)
+    assert counters["stats"]["unique_graphs"] == 2
 
 
 @pytest.mark.parametrize(

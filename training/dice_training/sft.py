@@ -137,9 +137,12 @@ def _tokenizer(recipe: SftRecipe, rows: list[dict[str, object]], output: Path, r
 
 
 def _model(recipe: SftRecipe, config: SdarConfig, device: torch.device, ranks: Ranks) -> SdarModel:
-    """The model to train, on ``device``; to be sharded, on the CPU in the first process and empty in the others."""
-    if recipe.shard:
-        device = torch.device("cpu" if ranks.first else "meta")
+    """The model to train, on ``device``. To be sharded: published weights on the CPU, and those of the first process
+    alone count, so that the others' models are empty."""
+    if recipe.shard and not ranks.first:
+        device = torch.device("meta")
+    elif recipe.shard and recipe.init is not None:
+        device = torch.device("cpu")
     if recipe.init is not None:
         dtype = torch.bfloat16 if recipe.lora_rank else torch.float32
         model = load_model(Path(recipe.init), device, dtype).requires_grad_(True).train()

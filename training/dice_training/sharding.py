@@ -35,7 +35,7 @@ def shard(forward: Forward, offload: bool) -> SdarModel:
     """Cut the weights of ``forward.model`` over the processes of the group, each of which must call this. Returns the
     network as it was, but without weights, for :func:`gathered` ones.
 
-    The first process's model holds the weights, on the CPU; those of the others may be without (on ``meta``). With
+    The first process's model holds the weights, anywhere; those of the others may be without (on ``meta``). With
     ``offload`` the parts live in the memory of the host, where the optimizer works on them too. On a GPU layers get
     their weights in bf16; gradients are summed over the processes in float32.
     """

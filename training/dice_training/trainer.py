@@ -52,7 +52,7 @@ class Trainer:
         ranks: Ranks = ALONE,
         device: torch.device | None = None,
     ) -> None:
-        """``model`` is on ``device``, or (``shard``) on the CPU in the first process and maybe empty in the others."""
+        """``model`` is on ``device``; to be sharded it may be elsewhere, and empty in all processes but the first."""
         self.recipe, self.model, self.report, self.output = recipe, model, report, output
         self.ranks = ranks
         self.device = device or model.device
@@ -104,6 +104,9 @@ class Trainer:
             ranks=self.ranks,
             pin=self.cuda,
         )
+        if self.cuda:  # what was needed to make the model is not what it needs
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self.device)
         self.log = Log(self.output, self.progress.step) if self.ranks.first else None
         closing = contextlib.closing(self.log) if self.log else contextlib.nullcontext()
         with self._signals(), contextlib.closing(feed), closing:
