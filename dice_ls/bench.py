@@ -11,7 +11,8 @@ from typing import Any
 
 from dice_engine.arguments import Arguments, whole
 
-from dice_ls.bench_session import ServerError, Session
+from dice_ls.bench_engine import first_actions, ghost_text
+from dice_ls.bench_session import ServerError, Session, command, summary
 
 _KERNEL = """
 // Kernel {0} of a generated file. 很好 😀
@@ -39,13 +40,6 @@ _BODY = _KERNEL.format(0).split("\n").index("  int i = blockIdx.x * blockDim.x +
 _HOST = _KERNEL.format(0).split("\n").index("  const int threads = 256;")
 _NAME = _BODY - 1
 _URI = "file:///dice-bench/kernels.cu"
-_GHOST_URI = "file:///dice-bench/ghost.cu"
-_GHOST = """__global__ void scale(float a, const float* x, float* y, int n) {
-  int i =
-}
-
-void run_scale(float a, const float* x, float* y, int n) { scale<<<(n + 255) / 256, 256>>>(a, x, y, n); }
-"""
 
 
 def main(argv: list[str]) -> int:
@@ -59,12 +53,16 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--requests", type=whole(1), default=200, help="requests of each kind (200)")
     parser.add_argument("--jobs", type=whole(0, 200), default=8, help="searches that run meanwhile (8)")
     parser.add_argument("--ghosts", type=whole(0), default=20, help="ghost texts to ask for (20)")
+    parser.add_argument(
+        "--actions", type=whole(0), default=3, help="searches to time until their first verified action (3)"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args(argv)
     engine = find_spec("torch") is not None
-    jobs, ghosts = (min(options.jobs, options.kernels), options.ghosts) if engine else (0, 0)
+    jobs = min(options.jobs, options.kernels) if engine else 0
+    waits = (options.ghosts, options.actions) if engine else (0, 0)
     try:
-        report = measure(options.kernels, options.lines, options.requests, jobs, ghosts)
+        report = measure(options.kernels, options.lines, options.requests, jobs, *waits)
     except ServerError as error:
         print(f"dice bench lsp: {error}", file=sys.stderr)
         return 1
@@ -82,19 +80,28 @@ def _show(report: dict[str, Any]) -> None:
     print(f"start to initialized       {report['initialize_ms']:8.1f} ms")
     print(f"first answer for the file  {report['open_ms']:8.1f} ms")
     for name, times in report["requests"].items():
-        print(
-            f"{name:26} {times['median_ms']:8.1f} ms median {times['p99_ms']:8.1f} p99 {times['max_ms']:8.1f} longest"
-        )
+        cpu = f", {times['cpu_p99_ms']:.1f} p99 of CPU" if times["cpu_p99_ms"] is not None else ""
+        _times(name, times, f" {times['p99_ms']:8.1f} p99 {times['max_ms']:8.1f} longest{cpu}")
     if report["cancel_ms"] is not None:
         print(f"cancel reaches the engine  {report['cancel_ms']:8.1f} ms")
     if (ghost := report["ghost_text"]) is not None:
         times = ghost["times"]
-        print(
-            f"ghost text, {ghost['asked']} asked, {ghost['shown']} shown "
-            f"{times['median_ms']:8.1f} ms median {times['p95_ms']:8.1f} p95 {times['max_ms']:8.1f} longest"
-        )
+        words = f" {times['p95_ms']:8.1f} p95, {ghost['shown']} of {ghost['asked']} shown"
+        _times("ghost text", times, words)
+    for action in report["first_actions"]:
+        words = [
+            f"{name.replace('_', ' ')} {1e-3 * action[key]:.1f} s"
+            if action[key] is not None
+            else f"no {name}"
+            for name, key in (("first verdict", "verdict_ms"), ("first verified action", "action_ms"))
+        ]
+        print(f"request, {action['engine']:18}  {', '.join(words)}")
     if report["memory_mb"] is not None:
         print(f"memory of dice-ls          {report['memory_mb']:8.1f} MB")
+
+
+def _times(name: str, times: dict[str, Any], rest: str) -> None:
+    print(f"{name:26} {times['median_ms']:8.1f} ms median{rest}")
 
 
 def text_of(kernels: int, lines: int) -> str:
@@ -110,13 +117,14 @@ def text_of(kernels: int, lines: int) -> str:
     return "".join(parts)
 
 
-def measure(kernels: int, lines: int, requests: int, jobs: int, ghosts: int) -> dict[str, Any]:
+def measure(kernels: int, lines: int, requests: int, jobs: int, ghosts: int, actions: int) -> dict[str, Any]:
     """Times of one session. ``didChange`` is the time from a key to holes that are right for it."""
     text = text_of(kernels, lines)
     height = (text.count("\n") - 1) // kernels
     draw = random.Random(0)
-    with Session(engine=bool(jobs or ghosts)) as session:
+    with Session(engine=bool(jobs or ghosts or actions)) as session:
         document = {"textDocument": {"uri": _URI}}
+        found = first_actions(session, actions) if actions else []
         opened = session.open(_URI, text)
         first, lenses = session.request("textDocument/codeLens", document)
         if len(lenses or []) != kernels:
@@ -124,34 +132,42 @@ def measure(kernels: int, lines: int, requests: int, jobs: int, ghosts: int) -> 
         session.wait_settled()
         for index in range(jobs):
             at = {"line": 1 + index * height + _BODY, "character": 2}
-            session.request("workspace/executeCommand", _command("dice.findFaster", uri=_URI, position=at))
-        kinds: dict[str, list[float]] = {
+            session.request("workspace/executeCommand", command("dice.findFaster", uri=_URI, position=at))
+        kinds: dict[str, list[tuple[float, float | None]]] = {
             name: [] for name in ("codeAction", "codeLens", "hover", "didChange", "ping")
         }
+
+        def timed(
+            kind: str, method: str, params: Any, since: tuple[float, float | None] | None = None
+        ) -> None:
+            began, cpu = since or (time.perf_counter(), session.cpu_ms())
+            session.request(method, params)
+            took, spent = 1000 * (time.perf_counter() - began), session.cpu_ms()
+            kinds[kind].append((took, spent - cpu if spent is not None and cpu is not None else None))
+
         version = 1
         for step in range(requests):
             kernel = draw.randrange(jobs, kernels) if kernels > jobs else 0
             top = 1 + kernel * height
             at = {"line": top + _BODY, "character": 2}
             spot = {**document, "range": {"start": at, "end": at}, "context": {"diagnostics": []}}
-            kinds["codeAction"].append(session.request("textDocument/codeAction", spot)[0])
-            kinds["codeLens"].append(session.request("textDocument/codeLens", document)[0])
+            timed("codeAction", "textDocument/codeAction", spot)
+            timed("codeLens", "textDocument/codeLens", document)
             name = {"line": top + _NAME, "character": len("__global__ void k")}
-            kinds["hover"].append(session.request("textDocument/hover", {**document, "position": name})[0])
-            kinds["ping"].append(session.request("workspace/executeCommand", {"command": "dice.status"})[0])
+            timed("hover", "textDocument/hover", {**document, "position": name})
+            timed("ping", "workspace/executeCommand", {"command": "dice.status"})
             # Keys: three in a kernel's body, a new line among them, for each one in host code.
             where = {"line": top + (_HOST if step % 4 == 3 else _BODY), "character": 2}
             change = {"range": {"start": where, "end": where}, "text": " " if step % 4 != 2 else "\t"}
             version += 1
-            started = time.perf_counter()
+            since = time.perf_counter(), session.cpu_ms()
             session.notify(
                 "textDocument/didChange",
                 {"textDocument": {"uri": _URI, "version": version}, "contentChanges": [change]},
             )
-            session.request("textDocument/codeAction", spot)
-            kinds["didChange"].append(1000 * (time.perf_counter() - started))
+            timed("didChange", "textDocument/codeAction", spot, since)
         cancel = session.cancel_time() if jobs else None
-        ghost = _ghost_text(session, ghosts) if ghosts else None
+        ghost = ghost_text(session, ghosts) if ghosts else None
         memory = session.memory_mb()
     return {
         "kernels": kernels,
@@ -159,53 +175,15 @@ def measure(kernels: int, lines: int, requests: int, jobs: int, ghosts: int) -> 
         "jobs": jobs,
         "initialize_ms": round(session.initialize_ms, 2),
         "open_ms": round(opened + first, 2),
-        "requests": {name: _summary(times) for name, times in kinds.items()},
+        "requests": {name: _request(times) for name, times in kinds.items()},
         "cancel_ms": cancel,
         "ghost_text": ghost,
+        "first_actions": found,
         "memory_mb": memory,
     }
 
 
-def _ghost_text(session: Session, count: int) -> dict[str, Any]:
-    """Ghost text at one place of a small file, each time after another key."""
-    session.open(_GHOST_URI, _GHOST)
-    document, times, shown = {"textDocument": {"uri": _GHOST_URI}}, [], 0
-    at = {"line": 1, "character": len("  int i =")}
-    for step in range(count + 1):
-        change = {
-            "range": {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 0}},
-            "text": "\n",
-        }
-        at["line"] += 1
-        session.notify(
-            "textDocument/didChange",
-            {"textDocument": {"uri": _GHOST_URI, "version": step + 2}, "contentChanges": [change]},
-        )
-        asked = {**document, "position": at, "context": {"triggerKind": 1}}
-        took, items = session.request("textDocument/inlineCompletion", asked)
-        if step:  # the first one waits for the model
-            times.append(took)
-            shown += bool(items)
-    times.sort()
-    return {
-        "asked": count,
-        "shown": shown,
-        "times": {**_summary(times), "p95_ms": round(_share(times, 0.95), 2)},
-    }
-
-
-def _command(name: str, **argument: Any) -> dict[str, Any]:
-    return {"command": name, "arguments": [argument]}
-
-
-def _share(times: list[float], share: float) -> float:
-    return times[min(len(times) - 1, int(share * len(times)))]
-
-
-def _summary(times: list[float]) -> dict[str, float]:
-    times = sorted(times)
-    return {
-        "median_ms": round(times[len(times) // 2], 2),
-        "p99_ms": round(_share(times, 0.99), 2),
-        "max_ms": round(times[-1], 2),
-    }
+def _request(times: list[tuple[float, float | None]]) -> dict[str, Any]:
+    spent = [cpu for _, cpu in times if cpu is not None]
+    cpu = summary(spent)["p99_ms"] if spent else None
+    return {**summary([took for took, _ in times]), "cpu_p99_ms": cpu}

@@ -17,6 +17,23 @@ class ServerError(Exception):
     """The server did not answer as it should; one line."""
 
 
+def command(name: str, **argument: Any) -> dict[str, Any]:
+    return {"command": name, "arguments": [argument]}
+
+
+def share(times: list[float], share: float) -> float:
+    return times[min(len(times) - 1, int(share * len(times)))]
+
+
+def summary(times: list[float]) -> dict[str, float]:
+    times = sorted(times)
+    return {
+        "median_ms": round(times[len(times) // 2], 2),
+        "p99_ms": round(share(times, 0.99), 2),
+        "max_ms": round(times[-1], 2),
+    }
+
+
 class Session:
     """A server process and what is said to it. ``engine``: its searches may start an engine, which ends with it."""
 
@@ -117,6 +134,19 @@ class Session:
             if previous is not None:
                 os.environ["DICE_RUNTIME_DIR"] = previous
         return round(1000 * (time.perf_counter() - start), 2)
+
+    def wait_idle(self) -> None:
+        """Wait until no search runs or waits."""
+        while self.request("workspace/executeCommand", {"command": "dice.status"})[1]["queue"]:
+            time.sleep(0.02)
+
+    def cpu_ms(self) -> float | None:
+        """CPU time that the server's threads have spent; None where the system does not say."""
+        try:
+            threads = list(Path(f"/proc/{self._process.pid}/task").iterdir())
+            return sum(int((one / "schedstat").read_text().split()[0]) for one in threads) / 1e6
+        except (OSError, ValueError, IndexError):
+            return None
 
     def memory_mb(self) -> float | None:
         """Resident memory of the server's process; None where the system does not say."""

@@ -86,6 +86,17 @@ class DiceProtocol(LanguageServerProtocol):
             {"jsonrpc": "2.0", "id": None, "error": {"code": _PARSE_ERROR, "message": str(error)}}
         )
 
+    def _execute_handler(
+        self, msg_id: Any, handler: Any, callback: Any, args: Any = None, kwargs: Any = None
+    ) -> None:
+        """As in pygls, which keeps the result of every notification and command for ever."""
+
+        def done(future: Any) -> None:
+            self._request_futures.pop(msg_id, None)
+            callback(future)
+
+        super()._execute_handler(msg_id, handler, done, args, kwargs)
+
     def _send_handler_result(self, future: Any, *, msg_id: Any) -> None:
         """As in pygls, but an unexpected exception reaches the client as one line, the traceback only our log."""
         if not future.cancelled() and (error := future.exception()) is not None:

@@ -126,3 +126,28 @@ async def test_prints_do_not_reach_the_protocol(workplace: Workplace) -> None:
     assert (links / "1").readlink() == (links / "2").readlink()
     assert (links / "0").readlink() == Path("/dev/null")
     await alive(client)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+async def test_answers_are_not_kept(workplace: Workplace) -> None:
+    client = await workplace.client()
+    text = "__global__ void k(const float* x, float* y, int n) { y[0] = x[n]; }\n" * 3
+    uri = client.open(workplace.workspace / "a.cu", text, "cuda")
+    at = [{"uri": uri, "position": {"line": 0, "character": 60}}]
+    place = {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 0}}
+
+    async def work(times: int) -> None:
+        for _ in range(times):
+            client.change(uri, [{"range": place, "newText": " "}])
+            client.change(uri, [{"range": {**place, "end": {"line": 0, "character": 1}}, "newText": ""}])
+            await client.command({"command": "dice.showEvidence", "arguments": at})
+
+    await work(200)
+    before = resident_kb(client.process.pid)
+    await work(400)
+    assert resident_kb(client.process.pid) - before < 1000
+
+
+def resident_kb(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
