@@ -97,3 +97,16 @@ __global__ void odd_words(unsigned* y, const unsigned* x) {
   y[0] = __funnelshift_lc(x[0], x[1], 40), y[1] = __funnelshift_rc(x[0], x[1], 40);
   y[2] = __uhadd(x[0], x[1]), y[3] = __urhadd(x[0], x[1]), y[4] = __dp2a_lo(x[0], x[1], 5), y[5] = __dp2a_hi(x[0], x[1], 5);
 }
+
+__global__ void aggregated(const int* x, int* bins, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  for (int b = 0; b < 8; ++b)
+    if (i < n && x[i] == b) {
+      auto here = cg::coalesced_threads();
+      if (here.thread_rank() == 0) atomicAdd(bins + b, (int)here.size());
+    }
+  if (i < n) {
+    unsigned all = __activemask();
+    if ((threadIdx.x & 31) == __ffs(all) - 1) atomicAdd(bins + 8, __popc(all));
+  }
+}

@@ -114,6 +114,12 @@ def test_parts_of_warps(module: CpuModule) -> None:
     assert (y[224:] == 64).all()
 
 
+def test_lanes_that_meet_in_a_branch(module: CpuModule) -> None:
+    x, bins = RNG.integers(0, 8, 100).astype(np.int32), np.zeros(9, np.int32)
+    launch(module, "aggregated", 2, 64, x, bins, 100)
+    np.testing.assert_array_equal(bins, [*np.bincount(x, minlength=8), 100])
+
+
 def test_directed_rounding(module: CpuModule) -> None:
     x = np.concatenate(
         [RNG.standard_normal(26) * 10.0 ** RNG.integers(-8, 5, 26), [1e6, -1e6, 0, 1, -2, 1e-9]]

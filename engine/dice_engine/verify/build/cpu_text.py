@@ -16,9 +16,10 @@ _DYNAMIC_SHARED = re.compile(
     rf"([^;{{}}()\[\]=]*(?:{_ALIGNED}[^;{{}}()\[\]=]*)*?)\b(\w+)\s*\[[^\]\n]*\]"
 )
 _WAITS = re.compile(
-    r"__sync\w+|__shfl\w*|__ballot\w*|__any_sync|__all_sync|__activemask|__match\w+|__reduce_\w+_sync"
+    r"__sync\w+|__shfl\w*|__ballot\w*|__any_sync|__all_sync|__activemask\w*|__match\w+|__reduce_\w+_sync"
     r"|cooperative_groups|this_thread_block|tiled_partition|thread_block\w*|coalesced_\w+|grid_group|this_grid"
 )
+_WHO_IS_THERE = re.compile(r"\b(?:coalesced_threads|__activemask)\b")
 _UNSUPPORTED = {
     r"asm": "inline PTX assembly",
     r"cublas\w*": "cuBLAS",
@@ -55,11 +56,40 @@ def cpu_text(source: DeviceSource) -> str:
                     f"line {line}: {library} is not supported on the CPU backend; verify on a machine with a GPU",
                     f"kernel.cu:{line}: error: {library} is not supported on the CPU backend",
                 )
+    text = _lanes_alone(text)
     text = re.sub(r"\b(?:__noinline__|__volatile__)\b", lambda m: " " * len(m.group()), text)
     text = re.sub(r"\b(?:static\s+__shared__|__shared__\s+static)\b", "__shared__", text)
     text = _DYNAMIC_SHARED.sub(_dynamic_shared, text)
     # `static alignas(16) float x[4]` is no C++: the alignment must lead.
     return re.sub(rf"\b__shared__(\s+)(alignas\s*{_PARENS})", r"\2\1__shared__", text)
+
+
+def _lanes_alone(text: str) -> str:
+    """Lanes that ask in a branch within a loop who is there with them: each is alone.
+
+    A GPU may run them so, and those that are there in another turn of the loop must not be taken for company. (Where
+    lanes then hand values on, they count on company that no branch parts.)
+    """
+    if not _WHO_IS_THERE.search(text) or re.search(r"shfl_(?:down|up|xor)", text):
+        return text
+    edits: list[int] = []
+    blocks: list[str] = []
+    header, parens = 0, 0
+    for token in live_tokens(tokenize(text)):
+        parens += (token.text == "(") - (token.text == ")")
+        if token.text == "{":
+            blocks.append(text[header : token.start])
+        elif token.text == "}" and blocks:
+            blocks.pop()
+        elif _WHO_IS_THERE.fullmatch(token.text):
+            around = " ".join((*blocks, text[header : token.start]))
+            if re.search(r"\b(?:for|while|do)\b", around) and re.search(r"\bif\b", around):
+                edits.append(token.end)
+        if token.text in ("{", "}") or (token.text == ";" and parens == 0):
+            header = token.end
+    for end in reversed(edits):
+        text = text[:end] + "_alone" + text[end:]
+    return text
 
 
 def _scoped(text: str, end: int, word: str) -> bool:

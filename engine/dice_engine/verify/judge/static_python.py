@@ -225,15 +225,11 @@ def _asks(node: ast.Name | ast.Attribute, aliases: dict[str, str]) -> str | None
     plain = isinstance(node, ast.Name)
     if plain and aliases.get(node.id, node.id) == node.id:
         return None  # the module alone, or a name of the file's own
+    if dotted == "time.sleep":
+        return None
     root = dotted.split(".")[0]
-    return next(
-        (
-            dotted
-            for way in _WORLD
-            if dotted == way or dotted.startswith(f"{way}.") or (root == way and plain)
-        ),
-        None,
-    )
+    asked = any(dotted == way or dotted.startswith(f"{way}.") or (root == way and plain) for way in _WORLD)
+    return dotted if asked else None
 
 
 def _reflection(node: ast.Call, aliases: dict[str, str]) -> str | None:

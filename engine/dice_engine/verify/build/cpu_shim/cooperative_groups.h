@@ -112,6 +112,7 @@ inline thread_group tiled_partition(const thread_group&, unsigned size) {
 }
 inline coalesced_group coalesced_threads(int line = __builtin_LINE()) { return coalesced_group(__activemask(line)); }
 
+inline coalesced_group coalesced_threads_alone() { return coalesced_group(__activemask_alone()); }
 inline coalesced_group labeled_partition(const lanes& group, int label, int line = __builtin_LINE()) {
   return coalesced_group(__match_any_sync(group.members(), label, line));
 }

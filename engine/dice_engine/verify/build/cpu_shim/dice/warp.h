@@ -95,6 +95,7 @@ DICE_FN unsigned __activemask(int line = __builtin_LINE()) {
   unsigned own = dice::lane();
   return dice::exchange(0, 0, dice::kActive, line).group[own];
 }
+DICE_FN unsigned __activemask_alone() { return 1u << dice::lane(); }
 template <class T>
 DICE_FN unsigned __match_any_sync(unsigned mask, T value, int line = __builtin_LINE()) {
   uint64_t bits = 0;
