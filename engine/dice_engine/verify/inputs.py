@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 
-FillKind = Literal["given", "uniform", "near_constant", "large"]
+FillKind = Literal["given", "uniform", "near_constant", "large", "moved"]
 FILLS: tuple[FillKind, ...] = ("near_constant", "uniform", "large")
 LARGE = 100.0
 
@@ -15,7 +15,7 @@ def refill(values: Any, kind: FillKind, seed: int) -> Any:
     """Nested ``values`` with every floating tensor of more than one element filled anew; the rest stays.
 
     ``near_constant`` (1.3 give or take a thousandth) lets errors of low-precision sums pile up, which random signs
-    hide; ``large`` (normal, times 100) overflows an exponential without its shift.
+    hide; ``large`` (normal, times 100) overflows an exponential without its shift; ``moved``: see ``moved``.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -23,6 +23,8 @@ def refill(values: Any, kind: FillKind, seed: int) -> Any:
         if isinstance(value, torch.Tensor):
             if not value.dtype.is_floating_point or value.numel() < 2:
                 return value
+            if kind == "moved":
+                return torch.empty_like(value).copy_(moved(value))
             return fill_tensor(torch.empty_like(value), kind, generator)
         if isinstance(value, list | tuple):
             return type(value)(fill(item) for item in value)

@@ -94,7 +94,9 @@ class Reference:
     def case(self, name: str) -> Case | None:
         """The case of that name: ``seed0``, ``seed1``... or a fill; None where the reference is not finite on it."""
         if name not in self._cases:
-            self._cases[name] = self._fill(name) if name in inputs.FILLS else self._seeded(int(name[4:]))  # type: ignore[arg-type]
+            self._cases[name] = (
+                self._fill(name) if name in (*inputs.FILLS, "moved") else self._seeded(int(name[4:]))
+            )  # type: ignore[arg-type]
         return self._cases[name]
 
     def results(self, case: Case) -> list[torch.Tensor]:
