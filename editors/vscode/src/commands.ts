@@ -35,9 +35,7 @@ export function registerCommands(
 
 /** Runs a command of the server; without an argument it is meant for the cursor's place. */
 async function execute(session: Session, evidence: EvidencePanel, command: Command, args: unknown[]): Promise<unknown> {
-  if (!session.client) {
-    await session.start();
-  }
+  await session.start(); // while it starts, it is not known what the server takes
   if (!session.client) {
     return undefined;
   }

@@ -32,6 +32,7 @@ export class Preview implements vscode.Disposable {
   async open(place?: Place): Promise<void> {
     const editor = vscode.window.activeTextEditor;
     const at = place?.uri ? vscode.Uri.parse(place.uri) : editor?.document.uri;
+    await this.session.start();
     if (!at || !this.session.client) {
       return;
     }

@@ -57,7 +57,7 @@ export class Session implements vscode.Disposable {
 
   constructor(private readonly context: vscode.ExtensionContext) {}
 
-  /** Starts the server; offers to install one when there is none. Safe to call again. */
+  /** Starts the server, or waits until it has started; offers to install one when there is none. Safe to call again. */
   start(): Promise<void> {
     return this.inTurn(() => this.startNow());
   }
@@ -137,11 +137,11 @@ export class Session implements vscode.Disposable {
   private async stopNow(): Promise<void> {
     const client = this.client;
     this.client = this.status = undefined;
+    this.set('stopped');
     if (client) {
       await client.stop(3000).catch((error) => this.log.warn(String(error)));
       await client.dispose().catch(() => undefined);
     }
-    this.set('stopped');
   }
 
   private options(): LanguageClientOptions {
