@@ -183,7 +183,7 @@ class Trials:
         found = self._judge(text)
         assert found.verdict == wanted, (f"after {name}", found)
         left = [entry.name for entry in self.session._folder.path.iterdir() if entry.name.startswith("run")]
-        held = len(self.session._kernels) + len(self.session._spare)
+        held = len(self.session._kernels) + len(self.session._runners.spare)
         assert len(left) <= held, (f"after {name}", left)
         return found.verdict
 

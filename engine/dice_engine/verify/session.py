@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -42,18 +42,15 @@ from dice_engine.verify.judge.outcome import (
     refused,
 )
 from dice_engine.verify.judge.reference import Reference
+from dice_engine.verify.runners import Runners
 from dice_engine.verify.sandbox import Limits
-from dice_engine.verify.spares import Spares
 from dice_engine.verify.verdict import KernelUse, Verdict
 from dice_engine.verify.worker import NEEDS_HOST, Failed, Worker
-from dice_engine.verify.zygote import Zygote, ZygoteError
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 Baseline = Literal["eager", "compile", "both"]
 Isolation = Literal["fork", "warm"]
 _KEPT_REFERENCES = 4
-_WARM_USES = 64
-_SPARE_USES = 512
 _LEAST_RUN_SECONDS = 5.0
 
 
@@ -107,20 +104,20 @@ class VerifySession:
         self._headers: str | None = None
         self._warm_kernels = isolation == "warm" and self.cuda
         self._warm_modules = self._warm_kernels and trusted_candidate
-        self._warm: list[tuple[Worker, int]] = []
         self._trusted_reference = trusted_reference
         self._trusted_candidate = trusted_candidate
-        self._threads = threads
-        self._spare: list[Worker] = []
-        self._spares = Spares(self._worker) if self.cuda and not self._warm_modules else None
-        self._retired = 0
         self._doubtful = False
         self._folder = SessionFolder(workdir)
         self._modules: OrderedDict[str, Reference] = OrderedDict()
         self._kernels: OrderedDict[str, OriginalKernel] = OrderedDict()
-        with contextlib.suppress(ZygoteError):
-            Zygote.shared()
-            self._prepare_next()
+        self._runners = Runners(
+            self._folder,
+            self.cuda,
+            Limits(cpu_seconds=int(build_timeout + 20 * timeout), threads=threads),
+            warm=self._warm_kernels,
+            ahead=self.cuda and not self._warm_modules,
+            one_reference=trusted_reference,
+        )
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="verify")
 
     def __enter__(self) -> VerifySession:
@@ -131,11 +128,9 @@ class VerifySession:
 
     def close(self) -> None:
         """End every runner of this session and remove its folder."""
-        held = [entry.worker for entry in (*self._modules.values(), *self._kernels.values())]
-        for worker in (*held, *self._spare, *(worker for worker, _ in self._warm)):
-            worker.close()
-        if self._spares is not None:
-            self._spares.close()
+        for entry in (*self._modules.values(), *self._kernels.values()):
+            entry.worker.close()
+        self._runners.close()
         self._modules.clear()
         self._kernels.clear()
         self._pool.shutdown(wait=True)
@@ -218,7 +213,7 @@ class VerifySession:
             return False
         try:
             against = self._reference(reference, reference_class)
-            with self._candidate_worker(False) as worker:
+            with self._runners.for_candidate(False) as worker:
                 trial = ModuleTrial(worker, self.timeout, self.budget, trusted=True)
                 trial.load(candidate, candidate_class, None, self.build_timeout, self._headers)
                 trial.construct(against, self.build_timeout)
@@ -241,7 +236,7 @@ class VerifySession:
             return refused(finding)
         try:
             held = self._pool.submit(self._original, original, plan)
-            with self._candidate_worker(self._warm_kernels) as worker:
+            with self._runners.for_candidate(self._warm_kernels) as worker:
                 trial = KernelTrial(worker, self.timeout, self.budget)
                 findings = trial.found
                 try:
@@ -253,7 +248,7 @@ class VerifySession:
                 verdict = correct(findings, "")
                 self._note_usage(verdict, worker)
                 if measure:
-                    self._settle()
+                    self._runners.settle()
                     timing.time_kernel(verdict, against, worker, self.timeout, self._gpu)
                 return verdict
         except Failed as failure:
@@ -287,7 +282,7 @@ class VerifySession:
         findings = Findings()
         try:
             held = self._pool.submit(self._reference, reference, reference_class, tolerance)
-            with self._candidate_worker(self._warm_modules) as worker:
+            with self._runners.for_candidate(self._warm_modules) as worker:
                 trial = ModuleTrial(worker, self.timeout, self.budget, self._trusted_candidate)
                 findings = trial.found
                 try:
@@ -308,7 +303,7 @@ class VerifySession:
                 verdict = correct(findings, f"torch still computes {kept}" if kept else "")
                 self._note_usage(verdict, worker)
                 if measure:
-                    self._settle()
+                    self._runners.settle()
                     limits = (self.timeout, self.build_timeout)
                     launches = findings.launches
                     timing.time_module(verdict, against, worker, self.baseline, launches, limits, self._gpu)
@@ -335,7 +330,7 @@ class VerifySession:
         key = _digest(text, class_name, repr(tolerance))
         found = self._modules.pop(key, None)
         if found is None or found.worker.dead:
-            worker = self._reference_worker()
+            worker = self._runners.for_reference()
             try:
                 found = Reference(
                     worker,
@@ -356,12 +351,10 @@ class VerifySession:
         key = _digest(text, repr(plan))
         found = self._kernels.pop(key, None)
         if found is None or found.worker.dead:
-            worker = self._reference_worker()
+            worker = self._runners.for_reference()
             try:
                 kind = OriginalKernel if plan.fixture is None else FixtureKernel
-                found = kind(
-                    worker, text, plan, self.timeout, self.build_timeout, not self.cuda, self.cuda
-                )
+                found = kind(worker, text, plan, self.timeout, self.build_timeout, not self.cuda, self.cuda)
             except BaseException:
                 worker.close()
                 raise
@@ -371,65 +364,8 @@ class VerifySession:
         """``found`` as the latest of the loaded references; the oldest beyond the limit makes room."""
         held[key] = found
         while len(held) > (1 if self._trusted_reference else _KEPT_REFERENCES):
-            self._retire(held.popitem(last=False)[1].worker)
+            self._runners.retire(held.popitem(last=False)[1].worker)
         return found
-
-    @contextlib.contextmanager
-    def _candidate_worker(self, kept: bool) -> Iterator[Worker]:
-        """A runner for one candidate; it is ``kept`` for the next one where it went well."""
-        worker, used = self._warm.pop() if kept and self._warm else (self._fresh(), 0)
-        try:
-            yield worker
-        except Failed as failure:
-            if failure.verdict not in ("mismatch", "build_error", "no_plan", "deceptive"):
-                kept = False
-            raise
-        except BaseException:
-            kept = False
-            raise
-        finally:
-            if kept and not worker.dead and used < _WARM_USES:
-                self._warm.append((worker, used + 1))
-            elif self._spares is not None:
-                self._spares.bury(worker)
-            else:
-                worker.close()
-
-    def _fresh(self) -> Worker:
-        return self._spares.take() if self._spares is not None else self._worker()
-
-    def _prepare_next(self) -> None:
-        if self._spares is not None and not (self._warm_kernels and self._warm):
-            self._spares.refill()
-
-    def _settle(self) -> None:
-        """Nothing of ours may open or close a GPU while the clock runs."""
-        if self._spares is not None:
-            self._spares.settle()
-
-    def _reference_worker(self) -> Worker:
-        worker = self._spare.pop() if self._spare else self._worker()
-        worker.for_reference = True
-        return worker
-
-    def _retire(self, worker: Worker) -> None:
-        self._retired += 1
-        fresh = self._retired % _SPARE_USES != 0  # a process for ever would meet its limit of CPU time
-        if self._trusted_reference and fresh and not worker.dead and not self._spare:
-            self._spare.append(worker)
-        else:
-            worker.close()
-
-    def _worker(self) -> Worker:
-        try:
-            zygote = Zygote.shared()
-        except ZygoteError as error:
-            raise Failed("infra_error", str(error)) from error
-        self._folder.restore()
-        cpu_seconds = int(self.build_timeout + 20 * self.timeout)
-        return Worker(
-            zygote, self._folder.path, self.cuda, Limits(cpu_seconds=cpu_seconds, threads=self._threads)
-        )
 
     def _note_usage(self, verdict: Verdict, worker: Worker) -> None:
         if self.cuda:
@@ -447,7 +383,7 @@ class VerifySession:
         if self._doubtful:  # a killed process, a full disk: once more before it counts
             verdict = self._judged(judge)
         verdict = self._finished(verdict, started)
-        self._prepare_next()
+        self._runners.prepare_next()
         if self.cache is not None:
             self.cache.put(key, verdict)
         return verdict
