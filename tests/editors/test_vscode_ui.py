@@ -25,6 +25,7 @@ PACKAGE = ROOT / "editors" / "vscode" / "dice.vsix"
 pytestmark = pytest.mark.timeout(900)
 STEPS = (
     "lens",
+    "ghost_text",
     "progress_and_status",
     "menu_preview_apply_undo",
     "stale_preview_is_not_applied",
@@ -34,7 +35,6 @@ STEPS = (
     "emoji_and_crlf",
     "evidence_in_light_and_dark",
     "trace_by_block",
-    "ghost_text",
     "shared_engine",
     "engine_killed",
     "server_killed",
