@@ -22,6 +22,10 @@ class Engine:
         """Where the engine runs its models, once it has said so."""
         self.status: EngineStatus = NO_ENGINE
 
+    @property
+    def connected(self) -> bool:
+        return self._client is not None and self._client.connected
+
     async def client(self, start: bool = True) -> EngineClient:
         """The live connection, or a new one (``start``: the engine is started when none runs). Raises EngineError."""
         # Imported here: the start of the server does not wait for it.
@@ -52,7 +56,7 @@ class Engine:
 
     def current(self) -> EngineStatus:
         """What is known without asking: a broken connection means that no engine runs."""
-        if self._client is None or not self._client.connected:
+        if not self.connected:
             self.status = NO_ENGINE
         return self.status
 

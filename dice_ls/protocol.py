@@ -37,8 +37,19 @@ class Malformed:
     reason: str
 
 
+class _Futures(dict[Any, Any]):
+    """The requests under way. At shutdown pygls cancels them one by one, and each leaves at once."""
+
+    def items(self) -> Any:
+        return list(super().items())
+
+
 class DiceProtocol(LanguageServerProtocol):
     """pygls' protocol with an error for every request that cannot be served."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._request_futures = _Futures()
 
     @property
     def dice(self) -> DiceServer:

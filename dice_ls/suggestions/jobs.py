@@ -223,9 +223,11 @@ class JobQueue:
         from dice_ls.suggestions.pipeline import EngineError, suggest
 
         server, record = self._server, job.record
-        record.state = "starting"
-        self._changed(job)
+        if not server.engine.connected:
+            record.state = "starting"
+            self._changed(job)
         client = await server.engine.client()
+        record.loaded = record.checkpoint is None and bool(server.engine.status["models"])
         server.status.update(device=server.engine.device, engine=server.engine.status, message="")
         async with aclosing(suggest(client, job.request, record)) as changes:
             async for _ in changes:

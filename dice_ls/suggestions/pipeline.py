@@ -75,7 +75,9 @@ class _Search:
         record.state, record.expected = "decoding", self._request.candidates
         self.news.set()
         try:
-            async with aclosing(self._client.generate(self._request.generate())) as events:
+            # Long files take tens of milliseconds to cut and to write anew: not in the event loop.
+            asking = await asyncio.to_thread(self._request.generate)
+            async with aclosing(self._client.generate(asking)) as events:
                 async for event in events:
                     if isinstance(event, Progress):
                         record.tokens[event.candidate] = event.tokens
@@ -122,7 +124,7 @@ class _Search:
         """The engine's verdict. A failure of the machinery is no fault of the candidate; a dead engine ends it all."""
         async with self._turns:
             try:
-                return await self._client.verify(self._request.verify(core))
+                return await self._client.verify(await asyncio.to_thread(self._request.verify, core))
             except LiteralError as error:
                 return Verdict("build_error", rule="literal", reason=str(error))
             except EngineError as error:

@@ -77,6 +77,8 @@ class Record:
     """How the candidates are run."""
     checkpoint: str | None = None
     """The model's folder; None: the embedded one."""
+    loaded: bool = False
+    """Whether the engine had the model in memory when it was asked."""
     when: str = ""
     """When the request ended, ISO 8601."""
 

@@ -49,7 +49,7 @@ def progress(record: Record) -> str:
         return "starting the engine"
     if record.state == "decoding":
         if not record.tokens:
-            return "loading the model"
+            return "reading the code" if record.loaded else "loading the model"
         tokens = plural(sum(record.tokens.values()), "token")
         decoding = f"decoding {record.decoded}/{record.expected} candidates, {tokens}"
         return decoding if not record.candidates else f"{decoding}; {checked}"
@@ -60,7 +60,7 @@ def waiting_for(record: Record) -> str:
     """What a request that runs waits for, when that is not its own work."""
     if record.state == "starting":
         return "the engine to start"
-    if record.state == "decoding" and not record.tokens:
+    if record.state == "decoding" and not record.tokens and not record.loaded:
         return "the model to load"
     return ""
 

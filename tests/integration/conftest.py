@@ -42,7 +42,7 @@ class Workplace:
         (self.engine_folder / "ready").unlink(missing_ok=True)
         environment = {**os.environ, **self.environment}
         self.engine = subprocess.Popen([sys.executable, str(SCRIPTED), str(path)], env=environment)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not (self.engine_folder / "ready").exists():
             assert time.monotonic() < deadline and self.engine.poll() is None
             await asyncio.sleep(0.01)
@@ -76,7 +76,7 @@ class Workplace:
         return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
     async def until_requested(self, kind: str) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not any(request["type"] == kind for request in self.requests()):
             assert time.monotonic() < deadline, f"no {kind} request reached the engine"
             await asyncio.sleep(0.01)

@@ -135,14 +135,14 @@ class Client:
     def notify(self, method: str, params: Any) -> None:
         self.send({"method": method, "params": params})
 
-    async def request(self, method: str, params: Any, timeout: float = 30) -> Any:
+    async def request(self, method: str, params: Any, timeout: float = 90) -> Any:
         self._next += 1
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._pending[self._next] = future
         self.send({"id": self._next, "method": method, "params": params})
         return await asyncio.wait_for(future, timeout)
 
-    async def wait(self, what: Callable[[], Any], timeout: float = 30) -> Any:
+    async def wait(self, what: Callable[[], Any], timeout: float = 90) -> Any:
         """Wait until ``what()`` is true after some message arrived; returns its value."""
 
         async def until() -> Any:

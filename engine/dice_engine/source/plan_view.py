@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dice_engine.source.plan import Buffer, Fill, Plan
 from dice_engine.source.plan_run import checking_sizes, measuring_sizes
 
+_RETURNED = re.compile(r"def get_inputs\(\):\n    return \[(.*)\]")
 _ROLES = {
     "in": "read",
     "out": "written",
@@ -41,10 +43,10 @@ def explain(plan: Plan) -> list[Part]:
         parts.append(Part("shared bytes", plan.shared, origin.get("smem", "")))
     elif "launch" in origin:
         parts.append(Part("launch", origin["launch"], origin.get("grid", "")))
-    parts += [
-        Part(param.name, maker, origin.get("arguments", origin.get("inputs", "")))
-        for param, maker in zip(plan.params, plan.arguments, strict=False)
-    ]
+    for param, maker in zip(plan.params, plan.arguments, strict=False):
+        drawn = maker.startswith(("float(", "int(", "bool("))
+        told = "drawn anew for each run" if drawn else origin.get("arguments", origin.get("inputs", ""))
+        parts.append(Part(param.name, maker, told))
     parts += [Part(b.name, _buffer(b), origin.get("buffers", origin.get("roles", ""))) for b in plan.buffers]
     parts += [Part(name, _fill(fill), origin.get("fill", "")) for name, fill in plan.scalars.items()]
     if plan.templates != ({},):
@@ -61,7 +63,10 @@ def explain(plan: Plan) -> list[Part]:
     if plan.fixture is not None:
         parts.append(Part("arguments made by", plan.fixture, origin.get("fixture", "")))
     if "inputs" in origin and not plan.arguments:
-        parts.append(Part("inputs", plan.inputs_source or "get_inputs()", origin["inputs"]))
+        made = _RETURNED.search(plan.inputs_source or "")
+        parts.append(
+            Part("inputs", made[1].replace("torch.", "") if made else "get_inputs()", origin["inputs"])
+        )
     if plan.tolerance is not None:
         parts.append(
             Part(
