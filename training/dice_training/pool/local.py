@@ -190,6 +190,7 @@ def _work(pipe: Connection, number: int, options: Options, threads: int) -> None
 
 
 def _end(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # said once is enough
     raise SystemExit(0)  # through the session's exit, which ends its own children
 
 
