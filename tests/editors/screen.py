@@ -9,13 +9,16 @@ from pathlib import Path
 
 from conftest import needs
 from rich.ansi import AnsiDecoder
-from rich.color_triplet import ColorTriplet
 from rich.console import Console
-from rich.terminal_theme import SVG_EXPORT_THEME as THEME
+from rich.terminal_theme import TerminalTheme
 
 COLUMNS, LINES = 124, 38
-BACKGROUND = ColorTriplet(20, 22, 27)
-"""Neovim's own: cells that name it must not stand out."""
+_NORMAL = [(62, 68, 81), (224, 108, 117), (152, 195, 121), (229, 192, 123)]
+_NORMAL += [(97, 175, 239), (198, 120, 221), (86, 182, 194), (197, 200, 198)]
+_BRIGHT = [(140, 148, 158), (255, 123, 114), (126, 231, 135), (240, 206, 130)]
+_BRIGHT += [(121, 192, 255), (210, 168, 255), (118, 227, 234), (255, 255, 255)]
+THEME = TerminalTheme((20, 22, 27), (197, 200, 198), _NORMAL, _BRIGHT)
+"""The background is Neovim's own: cells that name it must not stand out."""
 
 
 class Screen:
@@ -38,7 +41,8 @@ class Screen:
             "LC_ALL": "C.UTF-8",
             **environment,
         }
-        given.pop("TMUX", None)
+        for name in ("TMUX", "COLUMNS", "LINES"):  # of the terminal that the tests run in
+            given.pop(name, None)
         start = [
             *self._tmux,
             "-u",
@@ -71,7 +75,6 @@ class Screen:
         for line in (text if whole else text.rstrip()).split("\n")[:LINES]:
             console.print(decoder.decode_line(line), overflow="crop", no_wrap=True)
         path.parent.mkdir(parents=True, exist_ok=True)
-        THEME.background_color = BACKGROUND
         console.save_svg(str(path), title=title, theme=THEME)
 
     def close(self) -> None:
