@@ -16,6 +16,7 @@ from dice_engine.model.network import SdarModel
 from dice_engine.model.weights import load_model
 from dice_training.feed import Inputs, noised
 from dice_training.forward import _head, _layer
+from dice_training.log import Log
 from dice_training.lora import add_adapters
 from dice_training.packing import pack
 from dice_training.ranks import ALONE, Ranks, joined
@@ -83,6 +84,7 @@ def run(
 def member(rank: int, folder: str, count: int, port: int) -> None:
     os.environ |= environment(rank, count, port)
     torch.set_num_threads(1)
+    Log.close = lambda self: None  # type: ignore[method-assign]  # drawing takes longer than training here
     together(Path(folder), count)
 
 
@@ -193,6 +195,37 @@ def test_one_compiled_layer_serves_all_that_are_sharded(tmp_path: Path) -> None:
         for _ in range(2):
             assert trainer.step([part], 0.0).item() == pytest.approx(plain.item(), abs=1e-5)
     assert counters["stats"]["unique_graphs"] == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("changes", [{}, {"checkpointing": True}, {"offload": True}, {"lora_rank": 4}])
+def test_sharded_steps_on_a_gpu_are_those_of_whole_weights(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    """In bf16, compiled; the state is saved and read as well."""
+    cuda = torch.device("cuda", 0)
+    losses: dict[bool, list[float]] = {}
+    for shard in (False, True):
+        plan = recipe(
+            tmp_path, row_length=1024, batch_rows=2, steps=5, shard=shard, quantize=False, **changes
+        )
+        plan = replace(plan, offload=plan.offload and shard)
+        model = tiny_model(layers=4).to(cuda)
+        torch.manual_seed(0)
+        if plan.lora_rank:
+            model.bfloat16()
+            add_adapters(model, plan.lora_rank)
+        with joined(group=True) as ranks:
+            trainer = Trainer(plan, model, print, tmp_path, ranks, cuda)
+            parts = [noised(pack(copies(100), 1024, 4), trainer.noise, (n,)) for n in range(4)]
+            losses[shard] = [trainer.step([part], 0.2).item() for part in parts]
+            trainer._save()
+            trainer.resume()
+            losses[shard].append(trainer.step([parts[0]], 0.2).item())
+            trainer.save_average()
+    assert losses[True] == pytest.approx(losses[False], rel=0.01)
+    assert losses[True][-1] < losses[True][0]
 
 
 @pytest.mark.parametrize(

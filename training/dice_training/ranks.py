@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,14 +88,20 @@ def joined(group: bool = False) -> Iterator[Ranks]:
         dist.init_process_group(backend, store=store, rank=0, world_size=1)
     else:
         dist.init_process_group(backend)
+    whole = count == 1
     try:
         yield Ranks(dist.get_rank(), count)
+        whole = True
     except RuntimeError as error:
         if count > 1 and any(words in str(error) for words in _LOST):
+            signal.signal(
+                signal.SIGTERM, signal.SIG_IGN
+            )  # torchrun's, before this process has said why it ends
             raise PeerLost("another process of this run has ended") from error
         raise
     finally:
-        dist.destroy_process_group()
+        if whole:  # else it could wait for ever for processes that are gone
+            dist.destroy_process_group()
 
 
 def said_first(line: str) -> bool:

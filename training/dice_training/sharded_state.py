@@ -72,6 +72,7 @@ class ShardedState:
 
     def load(self, tensors: dict[str, Tensor]) -> Progress:
         """Fill ``tensors`` from the last whole state. Raises RecipeError where there is none that fits."""
+        self.wait()
         place = last(self.folder)
         if place is None:
             raise RecipeError(f"{self.folder}: nothing to resume there")
