@@ -348,6 +348,11 @@ def test_a_kernel_that_nobody_writes_slower_has_no_row():
     assert bodies("torch.relu(x)", "torch.randn(8, 64)") == []
 
 
+def test_inputs_that_are_too_large_to_be_made_are_traced_by_their_shapes():
+    text = source("F.relu(self.f(x))", "torch.randn(1 << 20, 64)", "self.f = nn.Linear(64, 8)")
+    assert "fmaxf" in text
+
+
 def test_long_rows_are_cut_in_parts_where_most_of_a_gpu_would_be_idle():
     assert len(kernels(source("F.mse_loss(x, x * 2)", "torch.randn(1024, 512)"))) == 2
     assert len(kernels(source("torch.sum(x, dim=0)", "torch.randn(8192, 64)"))) == 2

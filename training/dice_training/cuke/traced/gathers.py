@@ -14,7 +14,7 @@ from dice_training.cuke.traced.lower import (
     require,
     reshape,
 )
-from dice_training.cuke.traced.movement import hold
+from dice_training.cuke.traced.places import hold
 from dice_training.cuke.traced.values import (
     Dim,
     Shape,

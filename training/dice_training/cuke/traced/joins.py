@@ -17,7 +17,7 @@ from dice_training.cuke.traced.lower import (
     number,
     reshape,
 )
-from dice_training.cuke.traced.movement import hold
+from dice_training.cuke.traced.places import hold
 from dice_training.cuke.traced.values import (
     Dim,
     Value,

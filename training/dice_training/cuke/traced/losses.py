@@ -5,6 +5,7 @@ from __future__ import annotations
 from dice_training.cuke.traced.gathers import gather
 from dice_training.cuke.traced.lower import (
     Arguments,
+    Handler,
     handles,
     point,
     require,
@@ -30,32 +31,51 @@ def _loss(value: Value, reduction: int) -> Value:
     )
 
 
+_PLAIN: dict[str, tuple[str, tuple[str, ...]]] = {
+    "l1_loss": ("fabsf({0} - {1})", ("self_", "target")),
+    "soft_margin_loss": ("log1pf(expf(-{1} * {0}))", ("self_", "target")),
+    "hinge_embedding_loss": ("{1} == 1.0f ? {0} : fmaxf({2} - {0}, 0.0f)", ("self_", "target", "margin")),
+    "margin_ranking_loss": (
+        "fmaxf(-{2} * ({0} - {1}) + {3}, 0.0f)",
+        ("input1", "input2", "target", "margin"),
+    ),
+}
+"""Losses of one expression, and the arguments that stand in it."""
+
+
+def _plain(template: str, arguments: tuple[str, ...]) -> Handler:
+    return lambda a: _loss(
+        point(template, *(getattr(a, name) for name in arguments), dtype=a.out_dtype), a.reduction
+    )
+
+
+for _name, _parts in _PLAIN.items():
+    handles(_name)(_plain(*_parts))
+
+
+def _of_gap(template: str, bound: str) -> Handler:
+    """A loss of the distance between value and target; ``bound`` names the argument where it changes."""
+
+    def handler(a: Arguments) -> Value:
+        gap = point("fabsf({0} - {1})", a.self_, a.target, dtype=a.out_dtype)
+        return _loss(point(template, gap, getattr(a, bound), dtype=a.out_dtype), a.reduction)
+
+    return handler
+
+
+handles("smooth_l1_loss")(_of_gap("{0} < {1} ? 0.5f * {0} * {0} / {1} : {0} - 0.5f * {1}", "beta"))
+handles("huber_loss")(_of_gap("{0} <= {1} ? 0.5f * {0} * {0} : {1} * ({0} - 0.5f * {1})", "delta"))
+
+
 @handles("mse_loss")
 def mse_loss(a: Arguments) -> Value:
     difference = point("{0} - {1}", a.self_, a.target, dtype=a.out_dtype)
     return _loss(point("{0} * {0}", difference, dtype=a.out_dtype), a.reduction)
 
 
-@handles("l1_loss")
-def l1_loss(a: Arguments) -> Value:
-    return _loss(point("fabsf({0} - {1})", a.self_, a.target, dtype=a.out_dtype), a.reduction)
-
-
-@handles("smooth_l1_loss")
-def smooth_l1_loss(a: Arguments) -> Value:
-    gap = point("fabsf({0} - {1})", a.self_, a.target, dtype=a.out_dtype)
+def _weighted(out: Value, a: Arguments) -> Value:
     return _loss(
-        point("{0} < {1} ? 0.5f * {0} * {0} / {1} : {0} - 0.5f * {1}", gap, a.beta, dtype=a.out_dtype),
-        a.reduction,
-    )
-
-
-@handles("huber_loss")
-def huber_loss(a: Arguments) -> Value:
-    gap = point("fabsf({0} - {1})", a.self_, a.target, dtype=a.out_dtype)
-    return _loss(
-        point("{0} <= {1} ? 0.5f * {0} * {0} : {1} * ({0} - 0.5f * {1})", gap, a.delta, dtype=a.out_dtype),
-        a.reduction,
+        out if a.weight is None else point("{0} * {1}", out, a.weight, dtype=a.out_dtype), a.reduction
     )
 
 
@@ -67,9 +87,7 @@ def binary_cross_entropy(a: Arguments) -> Value:
         a.target,
         dtype=a.out_dtype,
     )
-    if a.weight is not None:
-        out = point("{0} * {1}", out, a.weight, dtype=a.out_dtype)
-    return _loss(out, a.reduction)
+    return _weighted(out, a)
 
 
 @handles("binary_cross_entropy_with_logits")
@@ -78,9 +96,7 @@ def bce_with_logits(a: Arguments) -> Value:
     out = point(
         "fmaxf({0}, 0.0f) - {0} * {1} + log1pf(expf(-fabsf({0})))", a.self_, a.target, dtype=a.out_dtype
     )
-    if a.weight is not None:
-        out = point("{0} * {1}", out, a.weight, dtype=a.out_dtype)
-    return _loss(out, a.reduction)
+    return _weighted(out, a)
 
 
 @handles("kl_div")
@@ -90,29 +106,6 @@ def kl_div(a: Arguments) -> Value:
     else:
         out = point("{1} > 0.0f ? {1} * (logf({1}) - {0}) : 0.0f", a.self_, a.target, dtype=a.out_dtype)
     return _loss(out, a.reduction)
-
-
-@handles("soft_margin_loss")
-def soft_margin_loss(a: Arguments) -> Value:
-    return _loss(point("log1pf(expf(-{1} * {0}))", a.self_, a.target, dtype=a.out_dtype), a.reduction)
-
-
-@handles("hinge_embedding_loss")
-def hinge_embedding_loss(a: Arguments) -> Value:
-    return _loss(
-        point("{1} == 1.0f ? {0} : fmaxf({2} - {0}, 0.0f)", a.self_, a.target, a.margin, dtype=a.out_dtype),
-        a.reduction,
-    )
-
-
-@handles("margin_ranking_loss")
-def margin_ranking_loss(a: Arguments) -> Value:
-    return _loss(
-        point(
-            "fmaxf(-{2} * ({0} - {1}) + {3}, 0.0f)", a.input1, a.input2, a.target, a.margin, dtype=a.out_dtype
-        ),
-        a.reduction,
-    )
 
 
 @handles("poisson_nll_loss")

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from dice_training.cuke.traced.emit import Emitter, Index, at, literal
+from dice_training.cuke.traced.emit import Emitter, Index, at
+from dice_training.cuke.traced.literals import literal
 from dice_training.cuke.traced.values import (
     Constant,
     Dim,

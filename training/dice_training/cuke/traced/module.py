@@ -10,18 +10,28 @@ from dataclasses import dataclass
 import torch
 
 from dice_training.cuke.traced import (
+    activations,
+    arithmetic,
+    attention,
+    comparisons,
+    convolutions,
+    factories,
     gathers,
     joins,
+    lookups,
     losses,
     movement,
     norms,
     orders,
     padding,
     pointwise,
+    pools,
     products,
     reductions,
+    resizing,
     shuffles,
-    windows,
+    triangles,
+    views,
 )
 from dice_training.cuke.traced.stages import Extension, Stages
 from dice_training.cuke.traced.trace import Traced, trace
@@ -29,9 +39,10 @@ from dice_training.cuke.traced.values import Buffer, Constant, Kept, Unwritten, 
 from dice_training.cuke.traced.walk import Lowered
 
 HANDLED_BY = (
-    *(movement, padding, joins, gathers, shuffles),
-    *(pointwise, reductions, norms, losses, orders),
-    *(products, windows),
+    *(pointwise, activations, arithmetic, comparisons, factories),
+    *(views, movement, triangles, padding, joins, gathers, shuffles, lookups),
+    *(reductions, norms, losses, orders),
+    *(products, attention, convolutions, pools, resizing),
 )
 """Importing them registers their handlers."""
 FUNCTION = "fused_forward"

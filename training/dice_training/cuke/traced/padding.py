@@ -12,7 +12,7 @@ from dice_training.cuke.traced.lower import (
     moved,
     number,
 )
-from dice_training.cuke.traced.movement import guarded, hold
+from dice_training.cuke.traced.places import guarded, hold
 from dice_training.cuke.traced.values import (
     Value,
     Written,

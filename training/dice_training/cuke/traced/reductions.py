@@ -6,12 +6,14 @@ from typing import Any
 
 import torch
 
+from dice_training.cuke.traced.arithmetic import extreme
 from dice_training.cuke.traced.emit import Emitter, Index
 from dice_training.cuke.traced.lower import (
     Arguments,
     axes,
     axis,
     cast,
+    common_shape,
     expand,
     handles,
     point,
@@ -19,7 +21,6 @@ from dice_training.cuke.traced.lower import (
     reshape,
 )
 from dice_training.cuke.traced.nans import may_be_nan
-from dice_training.cuke.traced.pointwise import extreme
 from dice_training.cuke.traced.values import (
     Constant,
     Point,
@@ -270,8 +271,6 @@ def pairwise_distance(a: Arguments) -> Value:
 
 @handles("cosine_similarity")
 def cosine_similarity(a: Arguments) -> Value:
-    from dice_training.cuke.traced.lower import common_shape
-
     shape = common_shape([a.x1.shape, a.x2.shape])
     x, y = expand(a.x1, shape), expand(a.x2, shape)
     dims = (axis(a.dim, len(shape)),)

@@ -1,4 +1,4 @@
-"""Kernels that go over rows: reductions with what is computed from them, scans and orders."""
+"""Kernels that go over rows: reductions with what is computed from them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import torch
 
 from dice_training.cuke.core_writer import WARP_WIDTH
 from dice_training.cuke.device import NEUTRAL, block_helper, join, warp_helper
-from dice_training.cuke.traced.emit import Emitter, Index
+from dice_training.cuke.traced.chains import below, prepare_chain
+from dice_training.cuke.traced.emit import Index
 from dice_training.cuke.traced.values import (
     Buffer,
     Constant,
     Dim,
     Moved,
     Point,
-    Ranked,
     Reduced,
-    Scanned,
     Size,
     Value,
     ctype,
@@ -39,26 +38,12 @@ _HOISTED = frozenset(("mean", "var", "std", "norm", "inv", "rstd", "lse"))
 _INTEGER_NEUTRAL = {"sum": "0", "prod": "1", "max": "INT64_MIN", "min": "INT64_MAX"}
 
 
-def _below(value: Value) -> Value:
-    """What a view or broadcast shows."""
-    while isinstance(value, Moved) and value.still and value.memory is None:
-        value = value.args[0]
-    return value.memory or value
-
-
-def _is_leaf(value: Value) -> bool:
-    """Whether ``value`` is only read: memory, perhaps broadcast, or a constant."""
-    return isinstance(_below(value), Buffer | Constant)
-
-
 class RowWriter:
     """One row of ``shape`` over ``dims`` for each warp, block or thread."""
 
     def __init__(self, kernel: KernelWriter, out: Buffer) -> None:
         self.kernel, self.e, self.out = kernel, kernel.emitter, out
         self.plain = kernel.plain
-
-    # -- reductions
 
     def reduce(self, first: Reduced, value: Value, of_rows: bool) -> None:
         """The kernel that computes ``value`` from ``first`` and other reductions over the same rows."""
@@ -74,9 +59,9 @@ class RowWriter:
             self.schedule = "warp" if columns.value <= WARP_WIDTH or arg else "block"
         if self.plain == "tree" and self.schedule != "block":
             self.plain = "serial"
-        self._open(columns, trailing, consecutive)
+        self.open(columns, trailing, consecutive)
         if self.plain is None:
-            self._prepare(value, first)
+            prepare_chain(self.kernel, value, first)
         elif self.plain == "tree":
             self.e.names.add("sdata")
             self.e.line("__shared__ float sdata[256];")
@@ -90,52 +75,6 @@ class RowWriter:
             if self.plain is None:
                 self._hoist(value)
         self._store(value, of_rows)
-
-    def _prepare(self, value: Value, first: Reduced) -> None:
-        """The chain that several loops need alike becomes a device function."""
-        e = self.e
-        inside = [v for v in reachable([value], lambda v: v.memory is None) if v.memory is None]
-        pure: set[int] = set()
-        for v in inside:
-            plain = isinstance(v, Point) and values(v.shape) == values(first.arg.shape) and not v.inline
-            if plain and all(id(a) in pure or _is_leaf(a) for a in v.arguments):
-                pure.add(id(v))
-        shared = [
-            v
-            for v in inside
-            if id(v) in pure
-            and v.uses > 1
-            and any(v is a for other in inside if id(other) not in pure for a in other.arguments)
-        ]
-        if len(shared) != 1:
-            return
-        chain = shared[0]
-        leaves = [
-            v
-            for v in reachable([chain], lambda v: id(v) in pure)
-            if id(v) not in pure and not isinstance(v, Constant)
-        ]
-        if not leaves or any(v.dtype not in (torch.float32, torch.bool) for v in leaves):
-            return
-        names = ["v", *(_below(v).text for v in leaves[1:])]  # type: ignore[attr-defined]
-        if len(set(names)) != len(names):
-            return
-        inner = Emitter(self.kernel.size_name, self.kernel.buffer_name)
-        inner.names |= set(names)
-        inner.block.own.add("v")
-        index = Index(chain.shape, "idx", lambda _: "0")
-        for leaf, name in zip(leaves, names, strict=True):
-            inner.block.known[id(leaf), index.key] = name
-            inner.given[id(leaf)] = name
-        result = inner.value(chain, index)
-        arguments = ", ".join(f"{ctype(v.dtype)} {name}" for v, name in zip(leaves, names, strict=True))
-        head = f"__device__ __forceinline__ {ctype(chain.dtype)} prepare({arguments}) {{"
-        lines = [*(f"    {line}" for line in inner.block.lines), f"    return {result};"]
-        text = [head, *lines, "}"]
-        if self.kernel.program.helpers.get("prepare", text) != text:
-            return
-        self.kernel.late_helpers["prepare"] = text
-        e.prepared[id(chain)] = leaves
 
     def _reductions(self, value: Value, domain: object) -> list[Reduced]:
         return [
@@ -157,7 +96,7 @@ class RowWriter:
         groups = [[r for r in reductions if level[id(r)] == k] for k in range(1 + max(level.values()))]
         return [group for group in groups if group]
 
-    def _open(self, columns: Dim, trailing: bool, consecutive: bool) -> None:
+    def open(self, columns: Dim, trailing: bool, consecutive: bool) -> None:
         """The statements up to the first loop: which row this is, and where its elements are."""
         e, kernel = self.e, self.kernel
         self.kept = tuple(dim for d, dim in enumerate(self.shape) if d not in self.dims)
@@ -347,7 +286,7 @@ class RowWriter:
             return
         index = e.split(self.row.flat or "row", value.shape)
         simple = isinstance(value, Point) and all(
-            id(a) in e.stats or isinstance(a, Constant | Size) for a in (_below(a) for a in value.args)
+            id(a) in e.stats or isinstance(a, Constant | Size) for a in (below(a) for a in value.args)
         )
         wanted = e.term if simple else e.value
         if self.schedule == "thread":
@@ -359,102 +298,3 @@ class RowWriter:
             e.line(f"{out}[row] = {wanted(value, index)};")  # type: ignore[arg-type]
         if len(e.block.lines) == before + 3:
             e.block.lines[before:] = [f"{head} {e.block.lines[before + 1].strip()}"]
-
-    # -- scans and orders
-
-    def ordered(self, value: Scanned | Ranked) -> None:
-        """A running result, or elements written to their place in the order of their row."""
-        self.shape, self.dims = value.arg.shape, (value.dim,)
-        if isinstance(value, Scanned):
-            self._scan(value)
-        else:
-            self._rank(value)
-
-    def _scan(self, value: Scanned) -> None:
-        self.schedule = "thread"
-        last = value.dim == len(self.shape) - 1
-        if last and value.name == "cumsum" and value.dtype == torch.float32:
-            self._warp_scan(value)
-            return
-        self._open(self.shape[value.dim], last, True)
-        self._running(value)
-
-    def _running(self, value: Scanned) -> None:
-        """One thread goes along its row."""
-        e = self.e
-        acc = e.declare(ctype(value.dtype), "acc", value.start)
-        e.block.own.discard(acc)
-        with e.inside(self.loop_head()):
-            index = self.element()
-            term = e.variable(value.arg, index)
-            e.line(value.step.format(term))
-            e.line(f"{self.out.text}[{self.flat}] = {value.result};")
-
-    def _warp_scan(self, value: Scanned) -> None:
-        """A warp goes along the row, 32 elements at a time."""
-        e = self.e
-        self.schedule = "warp"
-        if self.plain is not None:
-            self.plain = "serial"
-        self._open(self.shape[value.dim], True, True)
-        if self.plain is not None:
-            self._running(value)
-            return
-        e.line("float carry = 0.0f;")
-        e.names |= {"carry", "start", "c", "left", "o"}
-        with e.inside(f"for (int start = 0; start < {self.cols}; start += 32)"):
-            e.line("int c = start + lane;")
-            v = e.declare("float", "v", "0.0f")
-            e.block.own.discard(v)
-            with e.inside(f"if (c < {self.cols})", loop=False):
-                e.line(f"{v} = {e.value(value.arg, self.element())};")
-            with e.inside("for (int o = 1; o < 32; o <<= 1)"):
-                e.line(f"float left = __shfl_up_sync(0xffffffff, {v}, o);")
-                e.line(f"if (lane >= o) {v} += left;")
-            e.line(f"{v} += carry;")
-            e.line(f"if (c < {self.cols}) {self.out.text}[{self.flat}] = {v};")
-            e.line(f"carry = __shfl_sync(0xffffffff, {v}, 31);")
-
-    def _rank(self, value: Ranked) -> None:
-        e, kernel = self.e, self.kernel
-        n = kernel.size_name(times(self.shape), "n")
-        size = self.shape[value.dim]
-        kernel.grid = f"({n} + threads - 1) / threads"
-        e.line("int idx = blockIdx.x * blockDim.x + threadIdx.x;")
-        e.line(f"if (idx >= {n}) return;")
-        cols = kernel.size_name(size, "cols")
-        inner_dims = self.shape[value.dim + 1 :]
-        index = e.split("idx", self.shape)
-        if times(inner_dims).value == 1:
-            e.line(f"int row = idx / {cols};")
-            e.line(f"int c = idx % {cols};")
-            other_flat, place, stride = f"row * {cols} + k", "row", ""
-        else:
-            inner = kernel.size_name(times(inner_dims), "inner")
-            e.line(f"int row = idx / ({cols} * {inner});")
-            e.line(f"int c = idx / {inner} % {cols};")
-            e.line(f"int j = idx % {inner};")
-            other_flat, place, stride = f"(row * {cols} + k) * {inner} + j", "row", inner
-        v = e.variable(value.arg, index)
-        e.block.own.discard(v)
-        e.declare("int", "rank", "0")
-        coords = [(lambda d: "k" if d == value.dim else index.coord(d))(d) for d in range(len(self.shape))]
-        sign = ">" if value.descending else "<"
-        with e.inside(f"for (int k = 0; k < {cols}; ++k)"):
-            other = Index(self.shape, other_flat, lambda d: coords[d])
-            u = e.variable(value.arg, other)
-            e.line(f"rank += {u} {sign} {v} || ({u} == {v} && k < c);")
-        keep = self.out.shape[value.dim] if len(self.out.shape) == len(self.shape) else Dim(1, "1")
-        if keep.value != size.value:
-            first = value.first
-            condition = f"rank == {first}" if keep.value == 1 else f"rank < {e.size(keep)}"
-            if first and keep.value != 1:
-                condition = f"rank >= {first} && rank < {first} + {e.size(keep)}"
-            target = f"{place}" if keep.value == 1 else f"{place} * {e.size(keep)} + rank"
-        else:
-            condition, target = "", f"{place} * {cols} + rank"
-        if stride:
-            target = f"({target}) * {stride} + j" if " " in target else f"{target} * {stride} + j"
-        result = "c" if value.index else v
-        text = f"{self.out.text}[{target}] = {result};"
-        e.line(f"if ({condition}) {text}" if condition else text)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dice_training.cuke.traced.kernels import Program
+from dice_training.cuke.traced.program import Program
 from dice_training.cuke.traced.values import (
     Buffer,
     Call,

@@ -64,12 +64,14 @@ def trace(text: str, class_name: str = "Model") -> Traced:
             elif _elements(module, inputs) > _MANY:
                 try:
                     traced = traced_by("fake")
+                except TimeoutError:
+                    raise
                 except Exception:  # it looks at numbers
                     traced = traced_by("real")
             else:
                 traced = traced_by("real")
             output = outputs[-1]
-    except Unwritten:
+    except (Unwritten, TimeoutError):
         raise
     except Exception as error:
         words = str(error).split("\n")[0][:100]
@@ -92,8 +94,10 @@ def _elements(module: torch.nn.Module, inputs: list[Any]) -> int:
 def _inputs(get_inputs: Callable[[], Any]) -> tuple[list[Any], bool]:
     """The inputs, and whether they are too large to be made: then they are shapes alone."""
     try:
-        with FakeTensorMode():
+        with FakeTensorMode(allow_non_fake_inputs=True):
             shapes = list(get_inputs())
+    except TimeoutError:
+        raise
     except Exception:  # made in a way that needs numbers, so they cannot be many
         return list(get_inputs()), False
     if sum(value.numel() for value in shapes if isinstance(value, torch.Tensor)) > MAX_ELEMENTS:

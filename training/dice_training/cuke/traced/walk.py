@@ -12,8 +12,9 @@ from torch._subclasses import FakeTensor
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from dice_training.cuke.traced.convolutions import with_bias
 from dice_training.cuke.traced.kept import Python, is_free, left_to_torch
-from dice_training.cuke.traced.lower import HANDLERS, Arguments, base_name, number, point, require, reshape
+from dice_training.cuke.traced.lower import HANDLERS, Arguments, base_name, number, require
 from dice_training.cuke.traced.trace import Traced
 from dice_training.cuke.traced.values import (
     Buffer,
@@ -142,8 +143,7 @@ class Lowered:
             call.targets = result.text
             if not fused:
                 return result
-            bias = reshape(a.bias, [1, a.bias.shape[0].value, *[1] * (val.dim() - 2)])
-            return point("{0} + {1}", result, bias, dtype=val.dtype)
+            return with_bias(result, a.bias, val.dim() - 2)
         require(isinstance(val, list | tuple), f"operator {name}")
         gets = [user for user in node.users if base_name(user.target) == "getitem" and user.users]
         used = [user.args[1] for user in gets]
