@@ -131,6 +131,11 @@ CAUGHT: dict[str, tuple[str, str, str | None]] = {
         "deceptive",
         "torch_fallback",
     ),
+    "mismatch: wrong once in a thousand": (
+        module("y = ext.run(x, self.factor)\nif float(torch.rand(1)) < 0.001:\n    y.zero_()\nreturn y"),
+        "mismatch",
+        None,
+    ),
     # -- exception_fallback
     "exception_fallback: in C++": (
         module(

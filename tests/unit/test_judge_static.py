@@ -37,6 +37,7 @@ def python(text: str, reference: str = "") -> str | None:
         "(lambda: 0).__globals__",
         "import ctypes",
         "import posix",
+        "import traceback as t\nt.extract_stack()",
         "import linecache, atexit",
         "from _posixsubprocess import fork_exec",
         "import operator\noperator.attrgetter('__init__.__globals__')",

@@ -273,6 +273,7 @@ class Extension:
     def facade(self) -> types.ModuleType:
         """What the code under test gets: a module with the bound functions and nothing of ours."""
         module = types.ModuleType(self.__name__)
+        module.__file__ = f"{self.__name__}.so"
         for name in self._bound:
             setattr(module, name, getattr(self, name))
         return module

@@ -67,8 +67,8 @@ class ModuleProgram:
             self.disarmed = disarm(self.namespace, tripwire)
 
     def _execute(self, text: str, role: str) -> dict[str, Any]:
-        module = types.ModuleType(f"dice_{role}")
-        module.__file__ = self.filename
+        module = types.ModuleType(f"{role}_module")
+        module.__file__ = f"{role}_module.py"
         sys.modules[module.__name__] = module
         linecache.cache[self.filename] = (len(text), None, text.splitlines(keepends=True), self.filename)
         try:

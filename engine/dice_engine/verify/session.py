@@ -169,10 +169,12 @@ class VerifySession:
         candidate_class: str = "ModelNew",
         measure: bool = True,
         tolerance: Tolerance | None = None,
+        keep_state: bool = False,
     ) -> Verdict:
         """Judge ``candidate_class`` of the Python text ``candidate`` against ``reference_class`` of ``reference``.
 
-        ``tolerance``: the user's own, instead of the one that follows from dtypes and scale.
+        ``tolerance``: the user's own, instead of the one that follows from dtypes and scale. ``keep_state``: the
+        candidate must have the reference's parameters and buffers, so that it can take its place.
         """
         started = time.monotonic()
         known = class_names(reference)
@@ -185,14 +187,14 @@ class VerifySession:
             "classes": [reference_class, candidate_class],
             "baseline": self.baseline,
         }
-        if tolerance is not None:
-            identity["tolerance"] = repr(tolerance)
+        if tolerance is not None or keep_state:
+            identity["asked"] = [repr(tolerance), keep_state]
         measure = measure and self.cuda
         return self._cached(
             {**identity, "measure": measure},
             started,
             lambda: self._judge_module(
-                reference, candidate, reference_class, candidate_class, measure, (), tolerance
+                reference, candidate, reference_class, candidate_class, measure, (), tolerance, keep_state
             ),
         )
 
@@ -274,6 +276,7 @@ class VerifySession:
         measure: bool,
         seeds: Sequence[int] = (),
         tolerance: Tolerance | None = None,
+        keep_state: bool = False,
     ) -> Verdict:
         """``seeds``: of inputs to judge beside the usual ones."""
         finding = static.check_python(candidate, reference, candidate_class, reference_class)
@@ -296,7 +299,7 @@ class VerifySession:
                     )
                 finally:
                     against = held.result()
-                trial.construct(against, self.build_timeout)
+                trial.construct(against, self.build_timeout, keep_state)
                 trial.timeout = self._run_limit(against.longest)
                 trial.run(cpu=not self.cuda, seeds=seeds)
                 kept = ", ".join(sorted(findings.kept))
@@ -312,7 +315,14 @@ class VerifySession:
             if failure.rule == NEEDS_HOST and self._headers is None:
                 self._headers = _make_headers(self.cuda)
                 return self._judge_module(
-                    reference, candidate, reference_class, candidate_class, measure, seeds, tolerance
+                    reference,
+                    candidate,
+                    reference_class,
+                    candidate_class,
+                    measure,
+                    seeds,
+                    tolerance,
+                    keep_state,
                 )
             return self._failed(failure, findings)
 

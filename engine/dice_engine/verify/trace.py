@@ -251,7 +251,7 @@ def pretend_cuda() -> None:
     cuda.device_count = lambda: 1
     cuda.current_device = lambda: 0
     cuda.get_device_capability = lambda *_: (9, 0)
-    cuda.get_device_name = lambda *_: "CPU backend"
+    cuda.get_device_name = lambda *_: "NVIDIA H100 80GB HBM3"
     cuda.current_stream = lambda *_: _Stream()
     cuda.default_stream = lambda *_: _Stream()
     cuda.Stream = lambda *_, **__: _Stream()

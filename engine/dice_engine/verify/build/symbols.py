@@ -24,6 +24,13 @@ _BINDING = re.compile(r"PyImport_(?:ImportModule|AddModule\w*|GetModuleDict)|PyE
 _LOCAL_STATIC = re.compile(r"^[0-9a-f]+ ([0-9a-f]+) [bBuVdD] (.*\))::\w+$", re.MULTILINE)
 
 
+_WORLD = re.compile(
+    r"(?:secure_)?getenv|clock_gettime|gettimeofday|time|s?rand|s?random|[dlm]rand48|getrandom|arc4random"
+    r"|chrono::(?:_V2::)?\w+::now|random_device::.*|getppid|gethostname"
+)
+"""What an answer must not depend on."""
+
+
 class UnsafeCode(BuildError):
     """The built code reaches for the system; nothing of it was run."""
 
@@ -48,6 +55,8 @@ def refuse_system_calls(listed: str, pybind: bool = False) -> None:
         plain = name.partition("@")[0].partition("(")[0].removeprefix("std::")
         if _SYSTEM.fullmatch(plain) and not (pybind and _BINDING.fullmatch(plain)):
             raise UnsafeCode(f"its compiled code calls {plain}")
+        if not pybind and _WORLD.fullmatch(plain):
+            raise UnsafeCode(f"its compiled code asks {plain}: its answer may depend on that")
 
 
 def static_bytes(listed: str) -> Counter[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +20,9 @@ from dice_engine.verify.verdict import BuildInfo
 from dice_engine.verify.worker import Failed, Worker
 
 _MANY = 16
+_CHANCE = re.compile(
+    r"rand(?:n|int|perm)?(?:_like)?|bernoulli|multinomial|normal|uniform|random|exponential|cauchy|geometric|native_dropout"
+)
 _LOADING_SECONDS = 10.0
 """More than a run gets: to import what it imports and to open the GPU."""
 _WATCHED_SECONDS = 0.5
@@ -66,8 +70,11 @@ class ModuleTrial:
         self._note_build(build)
         self._conduct()
 
-    def construct(self, reference: Reference, build_timeout: float) -> None:
-        """Make the candidate's module with the reference's arguments and weights."""
+    def construct(self, reference: Reference, build_timeout: float, keep_state: bool = False) -> None:
+        """Make the candidate's module with the reference's arguments and weights.
+
+        ``keep_state``: a state_dict of the one must fit the other.
+        """
         self.reference = reference
         made = self.worker.ask(
             "construct",
@@ -79,6 +86,8 @@ class ModuleTrial:
         self._note_build(made["build"])
         self._conduct()
         theirs = {(name, dtype, tuple(shape)): digest for name, dtype, shape, digest in made["state"]}
+        if keep_state:
+            self._same_state({name: (dtype, shape) for name, dtype, shape in theirs})
         differing = [
             name
             for name, dtype, shape, digest in self.reference.state
@@ -87,6 +96,23 @@ class ModuleTrial:
         if differing:
             values = self.reference.worker.ask("read_state", self.timeout, names=differing)
             self.worker.ask("write_state", self.timeout, values=values)
+
+    def _same_state(self, theirs: dict[str, tuple[str, tuple[int, ...]]]) -> None:
+        ours = {name: (dtype, tuple(shape)) for name, dtype, shape, _ in self.reference.state}
+        for name in [*ours, *theirs]:
+            if ours.get(name) != theirs.get(name):
+                what = (
+                    "lacks"
+                    if name not in theirs
+                    else "adds"
+                    if name not in ours
+                    else "changes the shape or type of"
+                )
+                raise Failed(
+                    "mismatch",
+                    f"its state_dict {what} {name}: it cannot take the class's place",
+                    "state_dict",
+                )
 
     def run(self, cpu: bool, seeds: Sequence[int] = ()) -> None:
         """Every check that needs no clock, the telling ones first; later ones only while the budget lasts.
@@ -170,6 +196,7 @@ class ModuleTrial:
         self._note_build(result["build"])
         self._honest(result)
         self._on_device(case, result)
+        self._by_chance(result)
         launched = result["launches"]
         self.found.launches = min(self.found.launches or launched, launched)
         limits = case.limits
@@ -234,6 +261,11 @@ class ModuleTrial:
             raise deceptive(
                 "torch_fallback", f"forward reads {result['host_reads']} numbers of its tensors on the host"
             )
+
+    def _by_chance(self, result: dict[str, Any]) -> None:
+        drawn = sorted(op for op in result["ops"] if _CHANCE.fullmatch(op))
+        if drawn and not any(_CHANCE.fullmatch(op) for op in self.reference.ops):
+            raise Failed("mismatch", f"it draws random numbers ({drawn[0]}), the reference none")
 
     def _honest(self, result: dict[str, Any]) -> None:
         if result["odd_outputs"]:

@@ -51,8 +51,8 @@ _ATTRIBUTES = words(
     """
     __globals__ __builtins__ __subclasses__ __code__ __closure__ __getattribute__ f_back f_globals f_locals
     gi_frame tb_frame _getframe load_library __loader__ __spec__ ctypeslib memmap fromfile tofile unlink
-    rmtree write_text write_bytes read_text read_bytes __self__ __reduce__ __setstate__ _exit CodeType FunctionType
-    load_state_dict_from_url
+    rmtree write_text write_bytes read_text read_bytes __self__ __reduce__ __setstate__ _exit CodeType
+    FunctionType load_state_dict_from_url extract_stack walk_stack format_stack print_stack StackSummary
     """
 )
 _FOREIGN = words(
