@@ -61,11 +61,21 @@ export async function window(base, workspace, pictures) {
     await page.keyboard.press('End');
   }
 
+  /** A command by its title. The list closes when something else takes the focus: then it is opened again. */
   async function command(title) {
     const input = page.locator('.quick-input-widget input').first();
-    await insist(() => page.keyboard.press('F1'), input, 'the list of commands');
-    await input.fill(`>${title}`);
-    await page.locator('.quick-input-list .monaco-list-row', { hasText: title }).first().click();
+    const row = page.locator('.quick-input-list .monaco-list-row', { hasText: title }).first();
+    let problem;
+    for (let tries = 0; tries < 6; tries += 1) {
+      try {
+        await page.keyboard.press('F1');
+        await input.fill(`>${title}`, { timeout: 10_000 });
+        return await row.click({ timeout: 10_000 });
+      } catch (error) {
+        problem = error;
+      }
+    }
+    throw problem;
   }
 
   /** The quick-fix menu at the cursor, with an entry; asked for again while the server comes up. */
