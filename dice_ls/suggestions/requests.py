@@ -89,7 +89,10 @@ class Request:
             # A fixture runs where the reference does, and nowhere else.
             theirs = function if plan.fixture is not None else makers
             request = replace(request, original=self.text + makers, candidate=candidate + theirs)
-            return replace(request, reference_class=reference, candidate_class=rewritten)
+            keep_state = self.hole.kind == "module" and self.hole.signature is None
+            return replace(
+                request, reference_class=reference, candidate_class=rewritten, keep_state=keep_state
+            )
         if self.in_python:
             decoded = decode(self.hole)
             original = decoded.prefix + decoded.core + decoded.suffix

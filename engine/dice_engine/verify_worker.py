@@ -58,6 +58,7 @@ def judge(session: VerifySession, request: wire.VerifyRequest) -> Verdict:
             request.candidate_class,
             measure=request.measure,
             tolerance=request.plan.tolerance if request.plan is not None else None,
+            keep_state=request.keep_state,
         )
     except Exception as error:
         return Verdict("infra_error", reason=f"the verifier failed: {type(error).__name__}: {error}")

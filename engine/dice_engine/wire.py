@@ -81,6 +81,8 @@ class VerifyRequest:
     plan: Plan | None = None
     reference_class: str = "Model"
     candidate_class: str = "ModelNew"
+    keep_state: bool = False
+    """Whether the candidate must have the reference's parameters and buffers by name, type and shape."""
     measure: bool = True
     device: Device = "auto"
 

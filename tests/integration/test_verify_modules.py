@@ -258,3 +258,71 @@ def test_bad_use_is_one_line(arguments: tuple[str | Path, ...], words: str) -> N
     assert done.returncode == 2
     assert words in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+WEIGHTED = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.linspace(0.5, 2.0, 64))
+
+    def forward(self, x):
+        return x * self.scale
+
+
+def get_inputs():
+    return [torch.randn(32, 64)]
+"""
+SCALED = '''import torch
+from torch import nn
+from torch.utils.cpp_extension import load_inline
+
+source = """
+#include <torch/extension.h>
+__global__ void scaled(const float* x, const float* w, float* y, int n, int d) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] * w[i % d];
+}
+torch::Tensor run(torch::Tensor x, torch::Tensor w) {
+  auto y = torch::empty_like(x);
+  int n = x.numel();
+  scaled<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), w.data_ptr<float>(), y.data_ptr<float>(), n, w.numel());
+  return y;
+}
+"""
+extension = load_inline(name="scaled", cpp_sources="", cuda_sources=source, functions=["run"])
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.linspace(0.5, 2.0, 64))
+
+    def forward(self, x):
+        return extension.run(x, self.scale)
+'''
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        ("self.scale = nn.Parameter(torch.linspace(0.5, 2.0, 64))", None),
+        ("self.weight = nn.Parameter(torch.linspace(0.5, 2.0, 64))", "state_dict lacks scale"),
+        ("self.scale = torch.linspace(0.5, 2.0, 64)", "state_dict lacks scale"),
+        ("self.scale = nn.Parameter(torch.linspace(0.5, 2.0, 64)[None])", "changes the shape or type of scale"),
+    ],
+)
+def test_what_takes_the_place_of_a_class_has_its_state(
+    session: VerifySession, new: str, said: str | None
+) -> None:
+    candidate = SCALED.replace("self.scale = nn.Parameter(torch.linspace(0.5, 2.0, 64))", new)
+    if "self.weight" in new:
+        candidate = candidate.replace("(x, self.scale)", "(x, self.weight)")
+    found = session.verify_module(WEIGHTED, candidate, keep_state=True)
+    if said is None:
+        assert found.verdict == "correct_unmeasured", found
+    else:
+        assert (found.verdict, found.rule) == ("mismatch", "state_dict") and said in found.reason
