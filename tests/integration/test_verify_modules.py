@@ -312,7 +312,10 @@ class ModelNew(nn.Module):
         ("self.scale = nn.Parameter(torch.linspace(0.5, 2.0, 64))", None),
         ("self.weight = nn.Parameter(torch.linspace(0.5, 2.0, 64))", "state_dict lacks scale"),
         ("self.scale = torch.linspace(0.5, 2.0, 64)", "state_dict lacks scale"),
-        ("self.scale = nn.Parameter(torch.linspace(0.5, 2.0, 64)[None])", "changes the shape or type of scale"),
+        (
+            "self.scale = nn.Parameter(torch.linspace(0.5, 2.0, 64)[None])",
+            "changes the shape or type of scale",
+        ),
     ],
 )
 def test_what_takes_the_place_of_a_class_has_its_state(
