@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -239,6 +240,22 @@ CALLS = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 def test_calls_that_no_kernel_needs_are_refused(tmp_path: Path, call: str) -> None:
     with runner(tmp_path) as worker:
         load(worker, f"{CALLS}assert {call} == -1 and ctypes.get_errno() == 1, ctypes.get_errno()")
+
+
+@FILTERED
+def test_services_of_the_user_are_not_reached(tmp_path: Path) -> None:
+    place = tmp_path / "service"
+    with socket.socket(socket.AF_UNIX) as service:
+        service.bind(str(place))
+        service.listen()
+        with runner(tmp_path) as worker:
+            load(
+                worker,
+                "import socket\nwith socket.socket(socket.AF_UNIX) as s:\n"
+                f"    try:\n        s.connect({str(place)!r})\n"
+                "    except ConnectionRefusedError:\n        pass\n"
+                "    else:\n        raise AssertionError('reached')\n",
+            )
 
 
 def test_what_compilers_and_torch_need_is_allowed(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import struct
 import pytest
 from dice_engine.verify.seccomp import program
 
-ALLOW, REFUSE = 0x7FFF0000, 0x00050001
+ALLOW, REFUSE, NOBODY = 0x7FFF0000, 0x00050001, 0x0005006F
 X86, ARM = 0xC000003E, 0xC00000B7
 
 
@@ -41,6 +41,7 @@ def test_refused_and_allowed(machine: str, architecture: int, refused: list[int]
     assert all(decide(code, architecture, number) == REFUSE for number in refused)
     assert all(decide(code, architecture, number) == ALLOW for number in allowed)
     socket = 41 if machine == "x86_64" else 198
+    assert decide(code, architecture, 42 if machine == "x86_64" else 203) == NOBODY
     families = {family: decide(code, architecture, socket, family) for family in (1, 2, 10, 16, 17, 38)}
     assert families == {1: ALLOW, 16: ALLOW, 2: REFUSE, 10: REFUSE, 17: REFUSE, 38: REFUSE}
 

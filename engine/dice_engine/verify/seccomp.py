@@ -1,8 +1,9 @@
 """A filter of system calls for code that has not been judged: what no kernel, compiler or CUDA driver needs fails.
 
 Refused with EPERM: tracing and reading other processes, namespaces and mounts, kernel modules, keys, eBPF, clocks,
-io_uring, and sockets of any family but AF_UNIX and AF_NETLINK (libraries ask it what hardware there is). x86-64 and
-aarch64; elsewhere there is no filter.
+io_uring, and sockets of any family but AF_UNIX and AF_NETLINK (libraries ask it what hardware there is). To connect
+gives ECONNREFUSED, as if nobody listened: services of the user have sockets in the file system, which no network
+namespace hides. x86-64 and aarch64; elsewhere there is no filter.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import struct
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 38, 22, 2
 _LOAD, _JUMP_EQUAL, _JUMP_ABOVE, _RETURN = 0x20, 0x15, 0x35, 0x06
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | 1  # EPERM
+_ALLOW, _REFUSE, _NOBODY = 0x7FFF0000, 0x00050000 | 1, 0x00050000 | 111  # EPERM, ECONNREFUSED
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 _AF_UNIX, _AF_NETLINK = 1, 16
 
-# (audit architecture, numbers by name, number of socket(2))
+# (audit architecture, numbers by name, numbers of socket(2) and connect(2))
 _X86 = (
     0xC000003E,
     {
@@ -67,6 +68,7 @@ _X86 = (
         "ioperm": 173,
     },
     41,
+    42,
 )
 _ARM = (
     0xC00000B7,
@@ -115,6 +117,7 @@ _ARM = (
         "quotactl": 60,
     },
     198,
+    203,
 )
 _TABLES = {"x86_64": _X86, "aarch64": _ARM}
 _X32 = 0x40000000
@@ -126,22 +129,24 @@ def program(machine: str) -> bytes | None:
     table = _TABLES.get(machine)
     if table is None:
         return None
-    architecture, numbers, socket = table
-    # Every test jumps over what it lets pass; the refusal is the last instruction, the permission the one before.
+    architecture, numbers, socket, connect = table
+    # Every test jumps over what it lets pass; the last three instructions are what may be answered.
     refused = sorted(numbers.values())
     tests = len(refused)
     lines = [
         (_LOAD, 0, 0, _ARCHITECTURE),
-        (_JUMP_EQUAL, 0, tests + 7, architecture),
+        (_JUMP_EQUAL, 0, tests + 8, architecture),
         (_LOAD, 0, 0, _NUMBER),
-        (_JUMP_ABOVE, tests + 5, 0, _X32),
-        *((_JUMP_EQUAL, tests - index + 4, 0, number) for index, number in enumerate(refused)),
+        (_JUMP_ABOVE, tests + 6, 0, _X32),
+        *((_JUMP_EQUAL, tests - index + 5, 0, number) for index, number in enumerate(refused)),
+        (_JUMP_EQUAL, 6, 0, connect),
         (_JUMP_EQUAL, 0, 3, socket),
         (_LOAD, 0, 0, _FIRST_ARGUMENT),
         (_JUMP_EQUAL, 1, 0, _AF_UNIX),
         (_JUMP_EQUAL, 0, 1, _AF_NETLINK),
         (_RETURN, 0, 0, _ALLOW),
         (_RETURN, 0, 0, _REFUSE),
+        (_RETURN, 0, 0, _NOBODY),
     ]
     return b"".join(struct.pack("=HBBI", *line) for line in lines)
 
