@@ -170,6 +170,10 @@ def test_half_and_double(session: VerifySession) -> None:
         (REFERENCE.replace("class Model(", "class Other("), "Model"),
         (REFERENCE.replace("return torch.softmax", "return undefined"), "undefined"),
         (REFERENCE.replace("* self.factor", "* __import__('time').time_ns() % 7"), "reproducible"),
+        (
+            f"{REFERENCE}\ndef get_init_inputs():\n    return [torch.nn.Linear(2, 2)]\n",
+            "init inputs: a message cannot",
+        ),
     ],
 )
 def test_references_that_verify_nothing(session: VerifySession, text: str, words: str) -> None:
