@@ -35,11 +35,12 @@ def serve(sock: socket.socket, nonce: bytes, folder: Path, cuda: bool) -> int:
             request = channel.receive()
         except Closed:
             return 0
+        name = str(request.get("op", "")).replace("_", " ")
         reply = runner.answer(request)
         try:
             channel.send(reply)
         except TypeError as error:
-            channel.send(_error("no_plan", f"{request['op']}: {error}"))
+            channel.send(_error("no_plan", f"{name}: {error}"))
 
 
 class Runner:
