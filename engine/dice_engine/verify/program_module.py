@@ -322,7 +322,9 @@ class ModuleProgram:
         dtype = torch.float64 if options.double else None
         if options.reuse_inputs and self._last_inputs is not None:
             pairs = list(zip(self._last_inputs, inputs, strict=True))
-            self._last_inputs = [old.copy_(new) if isinstance(old, torch.Tensor) else new for old, new in pairs]
+            self._last_inputs = [
+                old.copy_(new) if isinstance(old, torch.Tensor) else new for old, new in pairs
+            ]
             return self._last_inputs
         placed = []
         for index, value in enumerate(inputs):
