@@ -333,3 +333,10 @@ def test_what_takes_the_place_of_a_class_has_its_state(
         assert found.verdict == "correct_unmeasured", found
     else:
         assert (found.verdict, found.rule) == ("mismatch", "state_dict") and said in found.reason
+
+
+def test_an_answer_that_is_a_multiple_of_an_input_is_the_kernels(session: VerifySession) -> None:
+    reference = WEIGHTED.replace("torch.linspace(0.5, 2.0, 64)", "torch.full((64,), 2.0)")
+    candidate = SCALED.replace("torch.linspace(0.5, 2.0, 64)", "torch.full((64,), 2.0)")
+    candidate = candidate.replace("run(x, ", "run(x.contiguous() + 0.0, ")
+    assert session.verify_module(reference, candidate).verdict == "correct_unmeasured"
