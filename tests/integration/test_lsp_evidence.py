@@ -220,7 +220,9 @@ async def test_edits_come_when_an_action_is_resolved_by_a_client_that_can(workpl
     uri = await searched(workplace, client)
     actions = await client.actions(uri, CURSOR)
     assert not rewrites(actions)
-    (offer,) = [action for action in actions if action.get("tags") == [1]]
+    offers = [action for action in actions if action.get("tags") == [1]]
+    assert len(offers) == 1, (actions, client.messages(), await client.lenses(uri))
+    (offer,) = offers
     resolved = await client.request("codeAction/resolve", offer)
     find = next(action for action in actions if action["title"].startswith("Find"))
     assert await client.request("codeAction/resolve", find) == find, "VS Code resolves those too"

@@ -68,8 +68,9 @@ class Worker:
     ``for_reference``: what it runs is the user's own; its failures are not a candidate's.
     """
 
+    for_reference = False
+
     def __init__(self, zygote: Zygote, base: Path, cuda: bool, limits: Limits):
-        self.for_reference = False
         self.folder = Path(tempfile.mkdtemp(prefix="run", dir=base))
         self._zygote = zygote
         self.dead = False
