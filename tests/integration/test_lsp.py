@@ -338,8 +338,9 @@ async def test_shutdown_cancels_running_jobs(workplace: Workplace) -> None:
 
 async def test_plain_clients_get_plain_edits_and_commands(workplace: Workplace) -> None:
     await workplace.start_engine(cores=[FAST], verdicts=VERDICTS)
-    capabilities = {"textDocument": {"codeAction": CAPABILITIES["textDocument"]["codeAction"]}}
-    del capabilities["textDocument"]["codeAction"]["tagSupport"]
+    code_action = {**CAPABILITIES["textDocument"]["codeAction"]}
+    del code_action["tagSupport"]
+    capabilities = {"textDocument": {"codeAction": code_action}}
     client = await workplace.client(capabilities=capabilities)
     uri = await searched(workplace, client)
     (action,) = rewrites(await client.actions(uri, CURSOR))
