@@ -11,7 +11,7 @@ import torch
 
 from dice_training.cuke.device import block_helper, warp_shuffle
 from dice_training.cuke.traced.body_plans import KernelPlan, Picked
-from dice_training.cuke.traced.hasty import can_waste, drawn_names, hasty, renamed
+from dice_training.cuke.traced.hasty import LOCALS, can_waste, drawn_names, hasty, renamed
 from dice_training.cuke.traced.program import Launch
 from dice_training.cuke.traced.stages import Extension
 from dice_training.cuke.traced.values import Unwritten
@@ -66,7 +66,8 @@ def body_in_file(extension: Extension, inputs: dict[str, torch.Tensor], rng: ran
     words = [w for w in re.split(r"_", picked.program.function) if w != "fused"]
     stem = "_".join(words) or "kernel"
     assert not helper or "prepare" in better
-    names = _file_names(head + existing + better, plan, rng)
+    taken = head + existing + better + plan.wrapper("launch") + plan.annotation()
+    names = drawn_names([taken], _FILE_NAMES, rng)
     text = renamed_file(f"{plan.annotation()}{head}", names)
     wrapper = renamed_file(plan.wrapper(rng.choice((f"launch_{stem}", f"run_{stem}", f"{stem}_cuda"))), names)
     return Body(
@@ -102,7 +103,7 @@ def _both(picked: Picked, lines: list[str], around: str, rng: random.Random) -> 
     """The hasty and the better body. Locals that both have go by the name that stands in the hasty one."""
     existing = hasty(picked.program.simple[picked.place], rng, waste=not picked.differs)
     better = self_contained(lines, picked.program.helpers)
-    names = drawn_names([around, *existing, *better], rng)
+    names = drawn_names([around, *existing, *better], LOCALS, rng)
     shown = set(re.findall(r"[A-Za-z_]\w*", "\n".join(existing)))
     names = {old: new for old, new in names.items() if old in shown}
     unit = rng.choice((_UNIT, _UNIT, "  "))
@@ -168,17 +169,6 @@ _FILE_NAMES = {
     "t0": ("tmp", "scores", "values", "buf"),
     "t1": ("tmp", "scores", "values", "buf"),
 }
-
-
-def _file_names(text: str, plan: KernelPlan, rng: random.Random) -> dict[str, str]:
-    words = set(re.findall(r"\w+", text + plan.wrapper("launch") + plan.annotation()))
-    names: dict[str, str] = {}
-    for old, choices in _FILE_NAMES.items():
-        free = [choice for choice in choices if choice not in words]
-        if old in words and free and rng.random() < 0.6:
-            names[old] = rng.choice(free)
-            words.add(names[old])
-    return names
 
 
 def renamed_file(text: str, names: dict[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 _LITERAL = re.compile(r"(?<![\w.])(\d+\.\d*(?:e-?\d+)?)f\b")
 _FUNCTION = re.compile(r"\b(exp|log|sqrt|tanh|sin|cos|fabs|floor|ceil|pow|erf)f\(")
@@ -23,7 +23,7 @@ _WIDE = (
     "size_t idx = blockIdx.x * (size_t)blockDim.x + threadIdx.x;",
 )
 """Every index that is computed from it is a division in 64 bits."""
-_NAMES = {
+LOCALS = {
     "idx": ("i", "tid", "gid", "index", "id"),
     "row": ("r", "b", "rid", "row_idx"),
     "c": ("j", "col", "i"),
@@ -76,11 +76,13 @@ def hasty(lines: Sequence[str], rng: random.Random, waste: bool) -> list[str]:
     return made
 
 
-def drawn_names(texts: Sequence[str], rng: random.Random) -> dict[str, str]:
-    """New names for locals of a body; none that any of ``texts`` has already."""
+def drawn_names(
+    texts: Sequence[str], table: Mapping[str, Sequence[str]], rng: random.Random
+) -> dict[str, str]:
+    """New names, of those in ``table``, for some of the old ones; none that any of ``texts`` has already."""
     taken = set(re.findall(r"\w+", "\n".join(texts)))
     names: dict[str, str] = {}
-    for name, choices in _NAMES.items():
+    for name, choices in table.items():
         free = [choice for choice in choices if choice not in taken]
         if name in taken and free and rng.random() < 0.6:
             names[name] = rng.choice(free)
