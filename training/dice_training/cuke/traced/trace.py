@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import lru_cache
 from io import StringIO
 from typing import Any, Literal
 
@@ -35,8 +36,12 @@ class Traced:
     """What ``forward`` returned."""
 
 
+@lru_cache(maxsize=2)
 def trace(text: str, class_name: str = "Model") -> Traced:
-    """Run the task's text and trace one call. Raises Unwritten where that cannot be done."""
+    """Run the task's text and trace one call. Raises Unwritten where that cannot be done.
+
+    The last traces are kept, since an answer is written several times until its names are chosen: nobody changes one.
+    """
     namespace: dict[str, Any] = {"__name__": "task"}
     try:
         with warnings.catch_warnings(), redirect_stdout(StringIO()), torch.no_grad():
