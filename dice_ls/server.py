@@ -34,6 +34,8 @@ def main() -> None:
     server = create_server()
     gc.freeze()
     gc.enable()
+    # Looking at everything that lives takes longer than any answer: that waits until nobody types (``diagnostics.py``).
+    gc.set_threshold(20_000, 20, 1_000)
     # Large files are read in a thread: requests get their turn after a millisecond of that, not after five.
     sys.setswitchinterval(0.001)
     if requests is not None and answers is not None:

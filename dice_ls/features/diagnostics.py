@@ -6,6 +6,7 @@ Each has its own moment; the client gets them together. They stay with their tex
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import re
 from collections.abc import Callable, Coroutine
@@ -110,6 +111,7 @@ class Board:
         if [hole.plan for _, hole in await document.settled()] != before:
             self._server.refresh_lenses()
         await self._server.jobs.cancel_edited(document)
+        gc.collect()
 
     async def _compile(self, uri: str) -> None:
         document = self._server.documents.get(uri)

@@ -15,6 +15,8 @@ TEXT = """#include <cuda_runtime.h>
 template <typename T> __global__ void one(T* x, int n) {
   int i = threadIdx.x; // a comment { with a brace
   if (i < n) { x[i] = 1; }
+#pragma unroll 2
+  for (int k = 0; k < 2; ++k) x[i] += k;
 }
 
 // about two
@@ -54,6 +56,11 @@ def change(text: str, start: int, end: int, put: str) -> tuple[str, list[Hole] |
         ("// about two", "// 说明\n"),
         ("void run", "struct A { int b; };\n"),
         ("const int threads", "if (n) { f(); } "),
+        ("for (int k", "x[0] = 2;\n  "),
+        ("one(T*", "_"),
+        ("T* x", "const "),
+        ("int n) {\n  const", "float a, "),
+        ("typename T>", "int N, "),
     ],
 )
 def test_common_keys_are_followed(at: str, put: str) -> None:
@@ -79,7 +86,9 @@ def test_common_keys_are_followed(at: str, put: str) -> None:
         ("x[i] = 1", "} "),
         ("x[i] = 1", '"'),
         ("x[i] = 1", "/* "),
-        ("one(T*", "_"),
+        ("x[i] += k", "\n#define N 4\n"),
+        ("one(T*", "MAKE("),
+        ("T* x", "void f(); "),
         ("y[0] = 2", "\n#pragma unroll\n"),
     ],
 )
@@ -119,6 +128,10 @@ PIECES += [
     'R"(',
     "@dice",
     "namespace a {",
+    "one",
+    "template <int M> ",
+    "extern ",
+    "__launch_bounds__(64) ",
 ]
 
 

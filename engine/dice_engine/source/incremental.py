@@ -1,8 +1,8 @@
 """Holes after one edit of a CUDA text, without reading the rest of it again.
 
-Most keys fall into the body of a kernel or between functions and move everything below. Where an edit may do more
-(braces, preprocessor lines, ``__global__``, annotations) the answer is None, and the whole text is to be read. Plans
-are carried over: what an edit of host code means for them is for :func:`dice_engine.source.holes.find_holes` to say.
+Most keys fall into the body or the head of a kernel or between functions and move everything below. Where an edit may
+do more (braces, preprocessor lines, ``__global__``, annotations) the answer is None, and the whole text is to be read.
+Plans are carried over: what an edit of a head or of host code means for them is for :func:`dice_engine.source.holes.find_holes` to say.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import replace
 from dice_engine.source.cuda import TREES, bodies_by_grammar
 from dice_engine.source.cuda_lex import Lexed, lex
 from dice_engine.source.cuda_scan import scan
+from dice_engine.source.cuda_signature import declaration_start, read_signature
 from dice_engine.source.hole import Hole
 from dice_engine.source.lines import dominant_newline, to_text
 
@@ -46,7 +47,7 @@ def _followed(
     index = bisect_right(holes, start, key=lambda hole: hole.anchor[0]) - 1
     moved = size - (end - start)
     if index >= 0 and start < holes[index].anchor[1]:
-        changed = _body(holes[index], old, new, start, end, moved)
+        changed = _kernel(holes[index], old, new, start, end, moved)
         if changed is None:
             return None
         return [
@@ -92,30 +93,58 @@ def _shifted(hole: Hole, new: bytes, by: int) -> Hole:
     )
 
 
-def _body(hole: Hole, old: bytes, new: bytes, start: int, end: int, moved: int) -> Hole | None:
-    """The kernel with its body edited, when its braces are where they were and nothing else is in doubt."""
-    if not hole.editable or start < hole.start_byte or end > hole.end_byte:
+def _kernel(hole: Hole, old: bytes, new: bytes, start: int, end: int, moved: int) -> Hole | None:
+    """The kernel with its body or its head edited, when its braces are where they were and nothing else is in doubt."""
+    if not hole.editable:
         return None
-    before, after = old[hole.start_byte : hole.end_byte], new[hole.start_byte : hole.end_byte + moved]
-    if b"#" in before or b"#" in after or b"__global__" in after:
+    first, opening = hole.anchor[0], hole.start_byte - 1
+    in_body = opening < start and end <= hole.end_byte
+    if not in_body and not (first < start and end <= opening):
         return None
-    first = hole.anchor[0]
-    lexed = lex(new[first : hole.anchor[1] + moved])
-    mark = next((i for i, token in enumerate(lexed.tokens) if token.kind == "__global__"), None)
-    body = scan(lexed, mark) if mark is not None else None
-    braces = (hole.start_byte - 1 - first, hole.end_byte + moved - first)
-    if body is None or mark is None or (body.open, body.close) != braces:
+    before, after = old[first : hole.anchor[1]], new[first : hole.anchor[1] + moved]
+    if not _same_directives(before, after):
+        return None
+    lexed = lex(after)
+    marks = [i for i, token in enumerate(lexed.tokens) if token.kind == "__global__"]
+    body = scan(lexed, marks[0]) if len(marks) == 1 else None
+    braces = (opening + (0 if in_body else moved) - first, hole.end_byte + moved - first)
+    if body is None or (body.open, body.close) != braces:
         return None
     if body.conditionals or body.unclosed_comment is not None or _open_string(lexed):
         return None
-    newline = dominant_newline(to_text(after)) if b"\n" in after else hole.newline
-    return replace(
+    name = hole.name if in_body else _name(lexed, marks[0], body.open)
+    if name is None:
+        return None
+    changed = replace(
         hole,
+        name=name,
         data=new,
+        start_byte=first + body.open + 1,
         end_byte=hole.end_byte + moved,
         anchor=(first, hole.anchor[1] + moved),
-        newline=newline,
     )
+    core = new[changed.start_byte : changed.end_byte]
+    return replace(changed, newline=dominant_newline(to_text(core))) if b"\n" in core else changed
+
+
+def _same_directives(before: bytes, after: bytes) -> bool:
+    """Whether a kernel has the preprocessor lines that it had, and none that could mean more than a ``#pragma``."""
+    if b"#" not in before and b"#" not in after:
+        return True
+    old, new = (
+        [lexed.data[token.start : token.end] for token in lexed.tokens if token.kind == "directive"]
+        for lexed in (lex(before), lex(after))
+    )
+    return old == new and all(line[1:].lstrip().startswith(b"pragma") for line in new)
+
+
+def _name(lexed: Lexed, mark: int, opening: int) -> str | None:
+    """The name in a kernel's edited head, when the declaration begins where it began."""
+    token = lexed.tokens[mark]
+    signature = read_signature(lexed, token, opening)
+    if signature is None or signature.macro_name is not None or declaration_start(lexed, token) != 0:
+        return None
+    return signature.name
 
 
 def _open_string(lexed: Lexed) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -22,7 +23,7 @@ def annotated_plan(
 
     ``base`` makes the plan that the file gives with the annotation's help, for annotations without their own launch.
     """
-    if "@dice" not in text:
+    if not _mentions(text):
         return None
     spans = sorted((s for s in find_kernels(text) if s.name == kernel), key=lambda s: not s.editable)
     lines = lines_above(text, spans[0]) if spans else []
@@ -47,6 +48,12 @@ def annotated_plan(
     if not plan.runnable or plan.fixture is not None or plan.arguments:
         return plan
     return _completed(program, plan, annotation)
+
+
+@functools.lru_cache(maxsize=4)
+def _mentions(text: str) -> bool:
+    """Asked once a kernel: looking through a long text each time would cost more than the plans."""
+    return "@dice" in text
 
 
 def _completed(program: HostProgram, plan: Plan, annotation: Annotation) -> Plan:
