@@ -7,6 +7,7 @@ import json
 import random
 import re
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from dice_training.cuke.traced.samples import KIND_SHARE, MAX_CHARS, Task, row_c
 from dice_training.cuke.traced.tasks import row_of_task
 from dice_training.cuke.traced.tidy import tidy
 from dice_training.cuke.traced.values import Unwritten
+from dice_training.cuke.traced.variants import variant
 
 
 def task(body: str, inputs: str, init: str = "pass", arguments: str = "x") -> str:
@@ -406,3 +408,28 @@ def test_tidy_reuses_variables_and_leaves_no_gap():
     assert tidy(kept) == kept
     gaps = ["float v = x[idx];", "float v3 = y[idx];", "out[idx] = v + v3 + v;"]
     assert tidy(gaps) == ["float v = x[idx];", "float v1 = y[idx];", "out[idx] = v + v1 + v;"]
+
+
+def test_variants_keep_the_form_of_a_task_and_mostly_run() -> None:
+    given = task(
+        "torch.sum(self.act(x) * 0.5, dim=1)",
+        "torch.randn(16, 64), torch.randn(16, 64)",
+        "self.act = nn.ReLU()",
+        "x, other",
+    )
+    rng = random.Random(4)
+    others = {variant(given, rng) for _ in range(40)}
+    assert len(others) > 30 and max(abs(t.count("\n") - given.count("\n")) for t in others) <= 1
+    written = [t for t in others if "core" in task_sample(Task("t", t), 1, 0, "module")]
+    assert len(written) > 0.8 * len(others)
+    assert len({line for t in written for line in t.splitlines() if "return torch." in line}) > 20
+
+
+def test_a_second_round_of_tasks_is_of_variants(tmp_path: Path) -> None:
+    given = task("torch.sum(torch.relu(x), dim=1)", "torch.randn(16, 64)")
+    file = tmp_path / "tasks.jsonl"
+    file.write_text(json.dumps({"id": 1, "pytorch_code": given}) + "\n")
+    rows = [row_of_task(str(file), 3, index, "module", None) for index in range(6)]
+    assert rows[0]["reference"] == given and {row["task"] for row in rows} == {"1"}
+    assert len({row["reference"] for row in rows}) > 3
+    assert rows == [row_of_task(str(file), 3, index, "module", None) for index in range(6)]

@@ -15,11 +15,13 @@ from typing import Any
 from dice_training.cuke.traced import INVENTED, UNWRITTEN
 from dice_training.cuke.traced.invented import invented_task
 from dice_training.cuke.traced.samples import Kind, Row, Task, task_sample
+from dice_training.cuke.traced.variants import variant
 from dice_training.data import DataError
 
 _SECONDS = 20
 """A task that takes longer to trace is left out."""
 _ATTEMPTS = 8
+_VARIANTS = 3
 
 
 @lru_cache(maxsize=2)
@@ -44,12 +46,14 @@ def _order(path: str, seed: int) -> list[int]:
 
 
 def row_of_task(tasks: str, seed: int, index: int, kind: Kind | None, split: str | None) -> Row:
-    """Row ``index``: each task once in each round, in a form drawn anew. ``split`` leaves out the other families."""
+    """Row ``index``: each task once in each round, in a form drawn anew, and after the first round as a variant.
+    ``split`` leaves out the other families."""
     if tasks == INVENTED:
         row = _invented(seed, index, kind)
     else:
         order = _order(tasks, seed)
-        row = _row(tasks_of(tasks)[order[index % len(order)]], seed, index, kind)
+        task = tasks_of(tasks)[order[index % len(order)]]
+        row = _row(task, seed, index, kind) if index < len(order) else _varied(task, seed, index, kind)
     if split not in (None, row.get("split", split)):
         return _left_out(row["task"], seed, index, kind, "of the other split")
     return row
@@ -63,6 +67,20 @@ def _invented(seed: int, index: int, kind: Kind | None) -> Row:
         if "verdict" not in row:
             break
     return row
+
+
+def _varied(task: Task, seed: int, index: int, kind: Kind | None) -> Row:
+    """The first of some variants of a task that can be written, or else the task."""
+    rng = random.Random(f"variant:{seed}:{index}")
+    for _ in range(_VARIANTS):
+        try:
+            other = variant(task.text, rng)
+        except SyntaxError:
+            break
+        row = _row(Task(task.id, other), seed, index, kind)
+        if "verdict" not in row:
+            return row
+    return _row(task, seed, index, kind)
 
 
 def _row(task: Task, seed: int, index: int, kind: Kind | None) -> Row:
