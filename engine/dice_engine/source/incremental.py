@@ -2,7 +2,8 @@
 
 Most keys fall into the body or the head of a kernel or between functions and move everything below. Where an edit may
 do more (braces, preprocessor lines, ``__global__``, annotations) the answer is None, and the whole text is to be read.
-Plans are carried over: what an edit of a head or of host code means for them is for :func:`dice_engine.source.holes.find_holes` to say.
+Plans are carried over: what an edit of a head or of host code means for them is for
+:func:`dice_engine.source.holes.find_holes` to say.
 """
 
 from __future__ import annotations
