@@ -12,7 +12,7 @@ from dice_engine.verify.session import VerifySession
 from dice_engine.verify.verdict import CORRECT
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from candidates import CAUGHT, HONEST, REFERENCE
+from candidates import CAUGHT, HONEST, REFERENCE, module
 
 pytestmark = [
     pytest.mark.gpu,
@@ -86,6 +86,20 @@ def test_caught_as_on_the_cpu(session: VerifySession, name: str) -> None:
     found = session.verify_module(REFERENCE, text)
     assert found.verdict == verdict, found
     assert rule is None or found.rule == rule, found
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_work_on_another_stream_counts(session: VerifySession, joined: bool) -> None:
+    body = "with torch.cuda.stream(self.side):\n    y = ext.run(x, self.factor)"
+    join = "\ntorch.cuda.current_stream().wait_stream(self.side)" if joined else ""
+    found = session.verify_module(
+        REFERENCE.replace("19, 100", "4096, 1000"),
+        module(f"{body}{join}\nreturn y", init="self.side = torch.cuda.Stream()"),
+    )
+    if joined:
+        assert found.verdict == "no_gain", found
+    else:
+        assert (found.verdict, found.rule) == ("deceptive", "stream_escape"), found
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 import torch
 from dice_engine.source.plans import kernel_plan
 from dice_engine.verify import compare, timing
+from dice_engine.verify.clock import Timing
 from dice_engine.verify.compare import Check
-from dice_engine.verify.gpu import Timing
 from dice_engine.verify.judge.kernel_cases import case_message, plan_message
 from dice_engine.verify.runner import Runner
 from dice_engine.verify.worker import Failed

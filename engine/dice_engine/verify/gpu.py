@@ -1,8 +1,4 @@
-"""The GPU's clock, its description, and one benchmark at a time on each GPU.
-
-``GpuClock`` runs inside the process that runs the code under test; it needs torch with CUDA. Everything else here
-works without torch.
-"""
+"""A GPU's description, its bandwidth, and one benchmark at a time on each GPU."""
 
 from __future__ import annotations
 
@@ -10,150 +6,15 @@ import contextlib
 import errno
 import functools
 import json
-import math
 import os
 import stat
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dice_engine.verify.bench import settled
 from dice_engine.verify.build.interface import InfraError
-
-WARMUP_CALLS = 200
-WARMUP_SECONDS = 2.0
-_COVER = 2.0
-"""The flushes last this many times as long as the host takes to prepare a call."""
-_MOST_FLUSHES = 64
-_ESCAPE_MS = 0.006
-"""Work that ends this much later than the stream says, in the median, was not on the stream."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Times of a series of calls, milliseconds, in order."""
-
-    ms: list[float]
-    """What counts: GPU time from before the call to the end of its work on every stream."""
-    host_ms: list[float]
-    """The same span by the host's clock: never less than ``ms``, or the GPU's clock was tampered with."""
-    escaped: bool = False
-    """Work went on after the timed stream was done: it ran on another stream, and ``ms`` includes it."""
-
-    @property
-    def consistent(self) -> bool:
-        """The host saw each call last at least as long as the GPU says it did."""
-        return all(host >= 0.95 * gpu - 0.02 for gpu, host in zip(self.ms, self.host_ms, strict=True))
-
-
-class GpuClock:
-    """Times calls on torch's current GPU as they would run cold: L2 flushed, clocks warm.
-
-    Flushes are enqueued right before the call, as many as keep the GPU busy while the host prepares it (``warm_up``
-    finds out), so that the time is the kernels', not the host's. Both sides of a comparison get the same treatment.
-    """
-
-    def __init__(self) -> None:
-        import torch
-
-        if not torch.cuda.is_available():
-            raise InfraError("timing needs a CUDA GPU, and torch sees none")
-        self._torch = torch
-        # Taken now: the code under test may replace what these names mean later.
-        self._synchronize = torch.cuda.synchronize
-        self._event = torch.cuda.Event
-        self._elapsed = torch.cuda.Event.elapsed_time
-        self._now = time.perf_counter
-        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-        self._flush = torch.empty(
-            max(4 * properties.L2_cache_size, 64 << 20), dtype=torch.int8, device="cuda"
-        )
-        self._reset_persisting_l2()
-        self._flushes = 1
-        self._flush_ms = min(self._once(self._flush.zero_)[0] for _ in range(10))
-        self._prepared_ms = 0.0
-
-    def _reset_persisting_l2(self) -> None:
-        """Lines that someone pinned in L2 would survive the flush."""
-        from dice_engine.verify.build.cuda_driver import driver
-
-        api = driver()
-        self._synchronize()
-        api.cuCtxResetPersistingL2Cache()
-        limit = api.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
-        api.cuCtxSetLimit(limit, 0)
-
-    def idle_wait(self, calls: int = 3) -> float:
-        """Milliseconds from the stream's end to the end of the device-wide wait when there is nothing to wait for.
-
-        It is the host's doing and changes with what else the host does, so it is measured in every turn.
-        """
-        return statistics.median(late - end for end, late, _ in [self._once(_nothing) for _ in range(calls)])
-
-    def _once(self, call: Callable[[], Any]) -> tuple[float, float, float]:
-        """Milliseconds from the start to the end of the stream's work, to the end of all work, and by the host."""
-        start, end, late = (self._event(enable_timing=True) for _ in range(3))
-        self._synchronize()
-        for _ in range(self._flushes):
-            self._flush.zero_()
-        start.record()
-        begun = self._now()
-        call()
-        self._prepared_ms = (self._now() - begun) * 1e3
-        end.record()
-        self._synchronize()
-        late.record()
-        host = self._now() - begun
-        late.synchronize()
-        return self._elapsed(start, end), self._elapsed(start, late), host * 1e3
-
-    def warm_up(self, call: Callable[[], Any], restore: Callable[[], Any] | None = None) -> int:
-        """Call until two windows of times agree, the clocks having settled; at most 200 calls or 2 s. Returns calls."""
-        seen: list[float] = []
-        prepared: list[float] = []
-        until = time.monotonic() + WARMUP_SECONDS
-        while len(seen) < WARMUP_CALLS and not settled(seen) and (time.monotonic() < until or len(seen) < 3):
-            if restore is not None:
-                restore()
-            seen.append(self._once(call)[0])
-            prepared.append(self._prepared_ms)
-            cover = _COVER * statistics.median(prepared[-9:])
-            self._flushes = min(_MOST_FLUSHES, 1 + math.ceil(cover / self._flush_ms))
-        return len(seen)
-
-    def measure(
-        self, call: Callable[[], Any], restore: Callable[[], Any] | None = None, n: int = 20
-    ) -> Timing:
-        """Time ``n`` calls. ``restore`` runs before each, outside its time: fresh inputs.
-
-        One call more is made first and forgotten: the GPU may come from another process's turn.
-        """
-        spans = []
-        for _ in range(n + 1):
-            if restore is not None:
-                restore()
-            spans.append(self._once(call))
-        del spans[0]
-        wait = self.idle_wait()
-        lateness = statistics.median(late - end for end, late, _ in spans) - wait
-        # The host's part of the span covers the flush as well where the call was enqueued behind it: it only bounds.
-        host = [h for _, _, h in spans]
-        if lateness > _ESCAPE_MS:
-            return Timing([max(end, late - wait) for end, late, _ in spans], host, escaped=True)
-        return Timing([end for end, _, _ in spans], host)
-
-    def time_calls(
-        self, call: Callable[[], Any], restore: Callable[[], Any] | None = None, n: int = 20
-    ) -> list[float]:
-        """``measure(...).ms``."""
-        return self.measure(call, restore, n).ms
-
-
-def _nothing() -> None:
-    """A call without work."""
 
 
 @dataclass(frozen=True)

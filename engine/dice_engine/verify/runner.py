@@ -13,8 +13,9 @@ from dice_engine.source.host_values import HostError, Unsupported
 from dice_engine.verify.build.interface import BuildError, InfraError, LaunchError
 from dice_engine.verify.build.process import Builds
 from dice_engine.verify.build.symbols import UnsafeCode
+from dice_engine.verify.clock import GpuClock
 from dice_engine.verify.extension import NeedsHost, Toolchain
-from dice_engine.verify.gpu import GpuClock, copy_rate
+from dice_engine.verify.gpu import copy_rate
 from dice_engine.verify.judge.dynamic import left_running
 from dice_engine.verify.memory import Arena
 from dice_engine.verify.program import ProgramError, RunOptions
