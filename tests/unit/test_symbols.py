@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import torch
+from dice_engine.verify.build.cpu import build_cpu
+from dice_engine.verify.build.device_source import split
 from dice_engine.verify.build.symbols import UnsafeCode, listing, refuse_system_calls, static_bytes
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
 
 def built(folder: Path, text: str) -> str:
-    source, library = folder / "x.cpp", folder / "x.so"
+    source, compiled = folder / "x.cpp", folder / "x.o"
     source.write_text(text)
-    subprocess.run(["g++", "-O1", "-shared", "-fPIC", source, "-o", library], check=True, timeout=60)
-    return listing(library)
+    subprocess.run(["g++", "-O1", "-fPIC", "-c", source, "-o", compiled], check=True, timeout=60)
+    return listing(compiled)
 
 
 @pytest.mark.parametrize(
@@ -56,3 +60,20 @@ def test_bytes_of_static_variables_by_function(tmp_path: Path) -> None:
         "int f(int i) { static float room[100]; static int more[10]; return int(room[i] += 1) + more[i]++; }"
     )
     assert static_bytes(built(tmp_path, text)) == {"f(int)": 440}
+
+
+def test_what_linked_archives_ask_for_is_not_the_sources_doing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some systems link parts of the C++ library statically; here the compiler does it on every call."""
+    opens_files = "_ZNSt12__basic_fileIcE4openEPKcSt13_Ios_Openmodei"
+    stand_in = tmp_path / "bin" / "g++"
+    stand_in.parent.mkdir()
+    stand_in.write_text(
+        f'#!/bin/sh\nexec {shutil.which("g++")} "$@" -static-libstdc++ -Wl,-u,{opens_files}\n'
+    )
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
+    built = build_cpu(split("__global__ void fill(float* x) { x[0] = 1; }"), tmp_path / "work")
+    assert "fopen" in listing(next((tmp_path / "work").rglob("*.so")))
+    built.launch("fill", (), (1, 1, 1), (1, 1, 1), 0, [torch.zeros(1).data_ptr()])

@@ -246,39 +246,31 @@ class CpuModule:
         except OSError as error:
             raise InfraError(f"cannot build in {self._workdir}: {error.strerror}") from error
         shim = shim_options(self._compiler, _FLAGS, self._cache_dir)
-        command = [self._compiler, *_FLAGS, *_LINK_FLAGS, *shim, code.resolve(), "-o", partial.resolve()]
+        half = stem.with_suffix(f".{uuid.uuid4().hex}.o")
+        watch = _WATCH_FLAGS if watched else ()
+        # Linked without these: the functions that a watched build calls are the shim's.
+        steps = [
+            [self._compiler, *_FLAGS, *watch, *shim, "-c", code.resolve(), "-o", half.resolve()],
+            [self._compiler, "-fPIC", *_LINK_FLAGS, half.resolve(), "-o", partial.resolve()],
+        ]
         try:
-            if watched:
-                # Linked without the flag: the functions that the compiler calls are the shim's.
-                half = stem.with_suffix(".o")
-                compile_only = [
-                    self._compiler,
-                    *_FLAGS,
-                    *_WATCH_FLAGS,
-                    *shim,
-                    "-c",
-                    code.resolve(),
-                    "-o",
-                    half,
-                ]
-                status, output = run_compiler(compile_only, self._workdir, _COMPILE_LIMIT_S, "g++")
+            for step in steps:
+                status, output = run_compiler(step, self._workdir, _COMPILE_LIMIT_S, "g++")
                 if status:
-                    raise BuildError("no watched build", output)
-                command = [self._compiler, "-fPIC", *_LINK_FLAGS, half, "-o", partial.resolve()]
-            status, output = run_compiler(command, self._workdir, _COMPILE_LIMIT_S, "g++")
-            if status:
-                log = clean_log(output, self._workdir)
-                lines = [line for line in log.splitlines() if "error" in line or "undefined" in line]
-                raise BuildError(lines[0] if lines else "g++ failed", log)
-            self._check(partial)
+                    log = clean_log(output, self._workdir)
+                    lines = [line for line in log.splitlines() if "error" in line or "undefined" in line]
+                    raise BuildError(lines[0] if lines else "g++ failed", log)
+                if step is steps[0]:
+                    self._check(half)
             partial.replace(library)
         finally:
+            half.unlink(missing_ok=True)
             partial.unlink(missing_ok=True)
 
-    def _check(self, library: Path) -> None:
+    def _check(self, compiled: Path) -> None:
         """BuildError for code that reaches for the system, and for what ptxas refuses: a function whose ``__shared__``
         variables do not fit a block."""
-        listed = listing(library)
+        listed = listing(compiled)
         refuse_system_calls(listed)
         if "__shared__" not in self._text:
             return

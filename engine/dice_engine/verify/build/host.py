@@ -251,26 +251,22 @@ def build_host(
     text = _translation_unit(unit.text, cpp, functions, name)
     (workdir / "host.cpp").write_text(text)
     library = workdir / f"{name}.so"
-    command = [
-        *(toolchain.compiler, *toolchain.flags, "-shared", "-Wl,-Bsymbolic", "-fmax-errors=8"),
-        *(
-            "-I",
-            kit,
-            *toolchain.includes,
-            "-include",
-            "dice_pch.h",
-            "host.cpp",
-            "-o",
-            library,
-            *toolchain.libraries,
-        ),
+    compile_unit = [
+        *(toolchain.compiler, *toolchain.flags, "-fmax-errors=8", "-I", kit, *toolchain.includes),
+        *("-include", "dice_pch.h", "-c", "host.cpp", "-o", "host.o"),
     ]
-    status, log = run_compiler(command, workdir, _COMPILE_LIMIT_S, "the host compiler")
+    link = [
+        *(toolchain.compiler, "-shared", "-Wl,-Bsymbolic", "host.o", "-o", library, *toolchain.libraries),
+    ]
+    status, log = run_compiler(compile_unit, workdir, _COMPILE_LIMIT_S, "the host compiler")
+    if status == 0:
+        refuse_system_calls(listing(workdir / "host.o"))
+        status, said = run_compiler(link, workdir, _COMPILE_LIMIT_S, "the linker")
+        log += said
     log = clean_log(log, [workdir, kit, SHIM])
     if status != 0:
         kind = NeedsToolkit if _DEVICE_WORDS.search(log) else BuildError
         raise kind(first_error(log), log)
-    refuse_system_calls(listing(library))
     extension = HostExtension(
         library, name, functions, module, unit.kernels, _load_glue(str(kit / "dice_glue.so"))
     )

@@ -130,7 +130,6 @@ def build_nvcc(
     target = arch or cuda_driver.context().arch
     name = f"dice_nvcc_{hashlib.sha256(f'{source}{cpp_sources}'.encode()).hexdigest()[:16]}_{os.urandom(4).hex()}"
     library, log = _compile(source, functions, workdir, cpp_sources, target, extra_flags, timeout, name)
-    refuse_system_calls(listing(library), pybind=True)
     extension = NvccExtension(library, name, functions)
     extension.resources = parse_ptxas(log)
     extension.log = _STATISTICS.sub("", clean_log(log, [workdir, SHIM]))
@@ -188,6 +187,8 @@ def _compile(
         results = [job.result() for job in running]
     for status, log in results:
         _raise_if_failed(status, log, workdir)
+    for compiled in objects:
+        refuse_system_calls(listing(workdir / compiled), pybind=True)
     library = workdir / f"{name}.so"
     wraps = [f"-Wl,--wrap={symbol}" for symbol in _WRAPPED]
     link = [

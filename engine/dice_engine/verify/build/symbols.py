@@ -1,4 +1,4 @@
-"""What a built library contains, as the linker sees it: no macro, pointer or pasted word hides a call from here."""
+"""What compiled code contains, as the linker sees it: no macro, pointer or pasted word hides a call from here."""
 
 from __future__ import annotations
 
@@ -35,21 +35,25 @@ class UnsafeCode(BuildError):
     """The built code reaches for the system; nothing of it was run."""
 
 
-def listing(library: Path) -> str:
-    """``nm`` of ``library``: its symbols with sizes, and those that it asks others for (``U``)."""
+def listing(compiled: Path) -> str:
+    """``nm`` of an object file or library: its symbols with sizes, and those that it asks others for (``U``).
+
+    What the source asks for stands in its object file; a library also has what linked archives ask for (some systems
+    link parts of the C++ library that way).
+    """
     lister = shutil.which("nm")
     if lister is None:
         raise InfraError("nm is missing: install binutils")
-    status, listed = run_compiler([lister, "-SC", library.resolve()], library.parent, _LIMIT_S, "nm")
+    status, listed = run_compiler([lister, "-SC", compiled.resolve()], compiled.parent, _LIMIT_S, "nm")
     if status != 0:
-        raise InfraError(f"nm does not read {library.name}")
+        raise InfraError(f"nm does not read {compiled.name}")
     return listed
 
 
 def refuse_system_calls(listed: str, pybind: bool = False) -> None:
     """UnsafeCode where ``listed`` asks for functions that reach for files, processes, the network or the interpreter.
 
-    ``pybind``: the library binds itself by pybind11.
+    ``listed``: of an object file. ``pybind``: it binds itself by pybind11.
     """
     for name in re.findall(r"^\s+U (\S+)", listed, re.MULTILINE):
         plain = name.partition("@")[0].partition("(")[0].removeprefix("std::")
