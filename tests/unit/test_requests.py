@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from dice_engine.source.holes import find_holes
+from dice_engine.source.plain_pytorch import reference_source
 
-from dice_ls.suggestions.requests import NotCheckable, Request, reference_source
+from dice_ls.suggestions.requests import NotCheckable, Request
 
 INLINE = '''import torch
 import torch.nn as nn

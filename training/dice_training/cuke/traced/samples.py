@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dice_engine.source.plain_pytorch import reference_source
+
 from dice_training.cuke.module_writer import (
     Binding,
     declaration_statement,
@@ -101,7 +103,9 @@ def _written(task: Task, kind: Kind, rng: random.Random) -> Row:
             parts["pytorch"] = task.text
         else:
             core = f'{binding.source} = """{answer.extension.source()}"""'
-            parts = {"reference": task.text, "prefix": prefix, "core": core, "suffix": suffix}
+            # Where the module stands in the same file, the reference is what an editor makes of it.
+            reference = reference_source(prefix + core + suffix) or task.text
+            parts = {"reference": reference, "prefix": prefix, "core": core, "suffix": suffix}
     family = "+".join(sorted(set(answer.operators)))
     row: Row = {
         "family": family,
