@@ -56,7 +56,7 @@ class GenerateRequest:
     n: int = 8
     seed: int = 0
     temperature: float = 0.8
-    max_new_tokens: int = 1024
+    max_new_tokens: int = 1536
     checkpoint: str | None = None
     """Folder of the model; None: the embedded one."""
     device: Device = "auto"

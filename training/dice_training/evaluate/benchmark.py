@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from dice_training.pool.work import Device
 
 Report = Callable[[str], None]
+MAX_NEW_TOKENS = 1536
+"""Of a core: with prompts of up to 512 tokens, all of nano's context."""
 CHUNK = 64
 """Tasks that are decoded, judged and kept together."""
 
@@ -120,7 +122,9 @@ def _evaluate(
             part = rows[start : start + CHUNK]
             asked = [request_of(row) for row in part]
             n, seed, temperature = protocol.n, protocol.seed, protocol.temperature
-            found = engine.candidates_many(asked, n, seed, temperature=temperature)
+            found = engine.candidates_many(
+                asked, n, seed, temperature=temperature, max_new_tokens=MAX_NEW_TOKENS
+            )
             cores = [[candidate.core for candidate in candidates] for candidates in found]
             progress.note(f"decoded {start + len(part)}/{len(rows)} tasks")
             cases = [Case(row, mine) for row, mine in zip(part, cores, strict=True)]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dice_engine.verify.verdict import CORRECT, Verdict
 
 from dice_training.data import DataError, read_rows, request_of
+from dice_training.evaluate.benchmark import MAX_NEW_TOKENS
 from dice_training.evaluate.scores import label, mean, pass_at_k
 from dice_training.judging import LOCAL, Case, JudgePool, Options, open_pool
 
@@ -91,7 +92,8 @@ def decode(
             report(f"decoded {count}/{len(rows)}")
         told = count
 
-    found = engine.candidates_many([request_of(row) for row in rows], n, seed, on_done)
+    asked = [request_of(row) for row in rows]
+    found = engine.candidates_many(asked, n, seed, on_done, max_new_tokens=MAX_NEW_TOKENS)
     return [Judged(row, [c.core for c in candidates]) for row, candidates in zip(rows, found, strict=True)]
 
 
