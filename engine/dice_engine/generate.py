@@ -146,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--temperature", type=float, default=0.8, help="of all candidates but the greedy first (0.8)"
     )
-    parser.add_argument("--max-new-tokens", type=whole(1), default=1024, metavar="N", help="at most (1024)")
+    parser.add_argument("--max-new-tokens", type=whole(1), default=1536, metavar="N", help="at most (1536)")
     parser.add_argument(
         "--strategy", choices=STRATEGIES, default="low_confidence_dynamic", help="of unmasking"
     )
