@@ -62,14 +62,17 @@ class Positions:
 
     def offset(self, position: types.Position) -> int:
         """The byte offset of a client position; inside a character, that character's start."""
-        offset = self._map.offset(position.line, position.character, self.encoding)
+        return self._whole(self._map.offset(position.line, position.character, self.encoding))
+
+    def position(self, offset: int) -> types.Position:
+        """The client position of a byte offset; inside a character, of that character's start."""
+        line, character = self._map.position(self._whole(min(max(offset, 0), len(self.data))), self.encoding)
+        return types.Position(line, character)
+
+    def _whole(self, offset: int) -> int:
         while offset < len(self.data) and self.data[offset] & 0xC0 == 0x80:
             offset -= 1
         return offset
-
-    def position(self, offset: int) -> types.Position:
-        line, character = self._map.position(min(max(offset, 0), len(self.data)), self.encoding)
-        return types.Position(line, character)
 
     def range(self, start: int, end: int) -> types.Range:
         """The client range of the bytes ``start`` (inclusive) to ``end`` (exclusive)."""

@@ -155,7 +155,7 @@ def can_annotate(hole: Hole) -> bool:
 
 def annotated(hole: Hole) -> bool:
     """Whether a comment directly above the kernel or class holds a ``@dice`` line."""
-    above = hole.data[max(0, hole.anchor[0] - _COMMENT_BYTES) : hole.anchor[0]].decode("utf-8", "replace")
+    above = hole.data[max(0, hole.anchor[0] - _COMMENT_BYTES) : hole.anchor[0]].decode("utf-8-sig", "replace")
     for line in reversed(above.rstrip(" \t").splitlines()):
         if not line.strip().startswith(("//", "#", "/*", "*")) and not line.rstrip().endswith("*/"):
             return False

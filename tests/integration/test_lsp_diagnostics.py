@@ -75,6 +75,25 @@ async def test_compiler_errors_are_on_their_words(workplace: Workplace, encoding
     assert {one["source"] for one in found} == {"dice"} and {one["code"] for one in found} == {"nvrtc"}
 
 
+async def test_a_byte_order_mark_and_letters_of_any_alphabet_break_nothing(workplace: Workplace) -> None:
+    client = await workplace.client()
+    text = "\ufeff#define WIDTH 4\r\n__global__ void f(float* x, int длина) {\r\n  x[WIDTH] = 温度;\r\n}\r\n"
+    uri = client.open(workplace.workspace / "a.cu", text, "cuda")
+    save(client, uri)
+    await client.wait(lambda: shown(client, uri))
+    assert {"温度", "длина"} <= set(words(client, uri))
+    assert not any(one["range"]["start"]["line"] == 0 for one in shown(client, uri) or [])
+
+
+async def test_device_lambdas_need_no_option(workplace: Workplace) -> None:
+    client = await workplace.client()
+    text = WRONG_CU.replace("y[i] = scale", "y[i] = [=] __device__ (int k) { return 2.0f * k; }(i) + scale")
+    uri = client.open(workplace.workspace / "a.cu", text, "cuda")
+    save(client, uri)
+    await client.wait(lambda: shown(client, uri))
+    assert words(client, uri) == ["scale", "x"]
+
+
 async def test_errors_in_python_strings_are_on_their_words_too(workplace: Workplace) -> None:
     client = await workplace.client()
     uri = client.open(workplace.workspace / "a.py", WRONG_PY, "python")

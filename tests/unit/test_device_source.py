@@ -140,7 +140,7 @@ def test_an_extension_keeps_its_device_side_on_its_lines() -> None:
             "void k(",
         ),
         ("#define KERNEL __global__ void\nKERNEL k(float* x) { x[0] = 1; }\nvoid host() {}\n", "KERNEL k("),
-        ("auto f = [] __device__ (float x) { return x; };\nvoid host() {}\n", "__device__ (float"),
+        ("auto f = [] __device__ (float x) { return x; };\nvoid host() {}\n", "(float x) { return x; }"),
         (
             "struct Add { __device__ float operator()(float a) const { return a; } };\nvoid host() {}\n",
             "struct Add",
@@ -217,6 +217,17 @@ def test_dead_branches_and_unknown_conditions() -> None:
 
 def decl(signature: str) -> KernelDecl:
     return next(iter(split(f"{signature} {{}}\n").kernels.values()))
+
+
+def test_what_only_files_and_nvcc_know_is_blank() -> None:
+    text = "\ufeff#define A 1\n__global__ void k(float* x) {\n"
+    text += "  x[A] = [=] __host__ __device__ (int i) { return i; }(2);\n}\n"
+    made = split(text).text
+    assert made.startswith("   #define A 1\n"), "as many bytes as the mark"
+    assert "  x[A] = [=]                     (int i) { return i; }(2);" in made
+    assert [len(line.encode()) for line in made.split("\n")] == [
+        len(line.encode()) for line in text.split("\n")
+    ]
 
 
 def test_arguments_are_packed_by_declared_types() -> None:

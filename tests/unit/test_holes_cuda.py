@@ -246,3 +246,32 @@ def test_any_edit_of_a_good_file(at: int, deleted: int, inserted: str) -> None:
         if hole.editable:
             # what replaces the core must not be able to run into what follows
             assert find_holes(apply(hole, "\n"), "x.cu")
+
+
+def test_names_with_letters_of_any_alphabet_are_whole_and_have_no_plan() -> None:
+    text = "\ufeff/* 温 */ template <class T> __global__ void añadir(T* x, int n) { x[0] = n; }\n"
+    text += "__global__ void пример(float* данные) { данные[0] = 1; }\n__global__ void k(float* ñ) { ñ[0] = 1; }\n"
+    found = find_holes(text, "a.cu")
+    assert [(hole.name, hole.editable) for hole in found] == [("añadir", True), ("пример", True), ("k", True)]
+    assert all("outside ASCII" in (hole.plan.reason or "") for hole in found), "no CUDA compiler takes them"
+
+
+def test_a_directive_right_after_a_byte_order_mark_counts() -> None:
+    text = "\ufeff#if 0\n" + PLAIN + "#endif\n\ufeff" + PLAIN.replace("k(", "l(")
+    assert [(name, editable) for name, editable in named(text)] == [("k", False), ("l", True)]
+    plan = find_holes(
+        "\ufeff#define B 64\n" + PLAIN + "void f(float* q, int n) { k<<<n, B>>>(q, n); }", "a.cu"
+    )[0].plan
+    assert plan.runnable, plan.reason
+
+
+@pytest.mark.parametrize(
+    "before", ["", "template <int N> ", "// @dice grid=1 block=32 out(q[n]) sizes(n=32)\n"]
+)
+def test_a_byte_order_mark_belongs_to_nothing(before: str) -> None:
+    (hole,) = find_holes("\ufeff" + before + PLAIN, "a.cu")
+    assert (hole.name, hole.editable, hole.plan.source) == (
+        "k",
+        True,
+        "annotation" if "@dice" in before else "no_plan",
+    )

@@ -379,3 +379,32 @@ def test_lines_are_those_of_the_text_as_it_is() -> None:
     first = kernel_plan(STEPS, "step").origin["grid"]
     later = kernel_plan(STEPS.replace("if (i < n)", "if (i < n)\n\n"), "step").origin["grid"]
     assert (first, later) == ("launch in run_step, line 14", "launch in run_step, line 16")
+
+
+ALIASED = """
+using real = float;
+typedef unsigned int count_t;
+namespace detail { typedef real scalar; }
+using detail::scalar;
+__global__ void k(const scalar* x, scalar* y, real s, count_t n) { if (threadIdx.x < n) y[threadIdx.x] = s * x[0]; }
+template <typename T> __global__ void g(const T* x, T* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = x[0]; }
+void run(const scalar* x, scalar* y, real s, count_t n) { k<<<(n + 255) / 256, 256>>>(x, y, s, n); }
+template <typename real> void run_g(const real* x, real* y, int n) { g<real><<<(n + 255) / 256, 256>>>(x, y, n); }
+template void run_g<detail::scalar>(const float*, float*, int);
+template void run_g<double>(const double*, double*, int);
+"""
+
+
+def test_the_names_that_a_file_gives_to_types_are_followed() -> None:
+    plan = plan_of(ALIASED, "k")
+    assert [(b.name, buffer_ctype(plan, b, {})) for b in plan.buffers] == [("x", "float"), ("y", "float")]
+    assert list(plan.sizes[0]) == ["n"] and list(plan.scalars) == ["s"]
+    plan = plan_of(ALIASED.replace("detail::scalar>", "scalar>"), "g")
+    assert [t["real"] for t in plan.templates] == ["float", "double"], (
+        "a template's own name hides the file's"
+    )
+
+
+def test_a_name_with_two_meanings_is_not_followed() -> None:
+    text = ALIASED.replace("using real = float;", "using real = float;\nusing real = double;")
+    assert "'s' of run has type real" in reason_of(text, "k")

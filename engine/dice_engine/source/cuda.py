@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import tree_sitter
 import tree_sitter_cuda
 
-from dice_engine.source.cuda_lex import Lexed, Token, lex
+from dice_engine.source.cuda_lex import BYTE_ORDER_MARK, Lexed, Token, lex
 from dice_engine.source.cuda_scan import Body, function_inside, scan, surroundings
 from dice_engine.source.cuda_signature import Signature, declaration_start, read_signature
 from dice_engine.source.lines import to_bytes
@@ -115,7 +115,7 @@ def _comments_above(lexed: Lexed, start: int) -> tuple[tuple[int, int], ...]:
         if skip.kind != "comment" or between.strip() or between.count(b"\n") > 1:
             break
         line = lexed.data.rfind(b"\n", 0, skip.start) + 1
-        if lexed.code(line, skip.start).strip():
+        if lexed.code(line, skip.start).removeprefix(BYTE_ORDER_MARK).strip():
             break
         found.append((skip.start, skip.end))
         start = skip.start

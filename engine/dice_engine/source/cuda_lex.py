@@ -24,6 +24,7 @@ _STRING = re.compile(rb"\"(?:[^\"\\\n]+|\\\r?\n|\\.)*\"?|'(?:[^'\\\n]+|\\\r?\n|\
 _RAW_OPENING = re.compile(rb"\"([^()\\\s\"]{0,16})\(")
 _RAW_PREFIX = re.compile(rb"(?:^|[^\w\x80-\xff])(?:u8|u|U|L)?R$")
 _WORD = re.compile(rb"[\w\x80-\xff]")
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEX = b"0123456789abcdefABCDEF"
 _NOT_NEWLINE = re.compile(rb"[^\r\n]")
 
@@ -105,8 +106,8 @@ def lex(data: bytes) -> Lexed:
                 tokens.append(Token("directive", start, position))
                 skips.append(Skip("directive", start, position))
         elif text == b"__global__":
-            around = data[start - 1 : start] + data[position : position + 1]
-            if not _WORD.search(around):
+            before = b"" if data.endswith(BYTE_ORDER_MARK, 0, start) else data[start - 1 : start]
+            if not _WORD.search(before + data[position : position + 1]):
                 tokens.append(Token("__global__", start, position))
         elif text == b"'" and _separates_digits(data, start):
             continue
@@ -144,4 +145,4 @@ def _starts_line(data: bytes, at: int, skips: list[Skip]) -> bool:
     if skips and before.strip() and skips[-1].kind == "comment" and before.rstrip().endswith(b"*/"):
         # a block comment may stand before the '#'
         before = data[line : max(line, skips[-1].start)]
-    return not before.strip()
+    return not before.removeprefix(BYTE_ORDER_MARK).strip()

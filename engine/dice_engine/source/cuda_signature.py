@@ -33,7 +33,9 @@ _TEMPLATE = re.compile(r"\btemplate\s*<")
 _QUALIFIERS = re.compile(
     r"\b(?:const|volatile|__restrict__|__restrict|restrict|__grid_constant__|struct|typename|enum|class)\b"
 )
-_TEMPLATE_PARAM = re.compile(r"(\w+)\s*$")
+# In Latin-1 text, where the letters of another alphabet are two characters and more, some of them no letters.
+_NAME_AT_END = re.compile(r"((?:[A-Za-z_$]|[\x80-\xff])(?:[\w$]|[\x80-\xff])*)$")
+_LAST_WORD = re.compile(r"((?:\w|[\x80-\xff])+)\s*$")
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def read_signature(lexed: Lexed, token: Token, opening: int) -> Signature | None
         macro = before[1]
         name = head[before[0] :].strip()
     else:
-        found = re.search(r"([^\W\d]\w*)$", head)
+        found = _NAME_AT_END.search(head)
         if found is None:
             return None
         name = found.group(1)
@@ -161,7 +163,7 @@ def _parameter_group(text: str) -> tuple[int, int] | None:
         else:
             depth -= 1
             if depth == 0:
-                owner = re.search(r"(\w+)\s*$", text[:start])
+                owner = _LAST_WORD.search(text[:start])
                 trailing = "->" in text[:start] and found is not None
                 if not trailing and (owner is None or owner.group(1) not in _ATTRIBUTES):
                     found = (start, match.start())
@@ -183,7 +185,7 @@ def _before_paren(head: str) -> tuple[int, str]:
     for i in range(len(head) - 1, -1, -1):
         depth += (head[i] == ")") - (head[i] == "(")
         if depth == 0:
-            match = re.search(r"(\w+)\s*$", head[:i])
+            match = _LAST_WORD.search(head[:i])
             return (match.start(1), match.group(1)) if match else (i, "")
     return 0, ""
 
@@ -198,7 +200,7 @@ def _template_params(head: str) -> tuple[str, ...]:
         end += 1
     names = []
     for piece in split_top(head[match.end() : end - 1]):
-        name = _TEMPLATE_PARAM.search(piece)
+        name = _LAST_WORD.search(piece)
         if "=" not in piece and name:
             names.append(_utf8(name.group(1)))
     return tuple(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -9,6 +10,8 @@ from dice_engine.source import load_inline, pytorch
 from dice_engine.source.document_holes import CUDA_SUFFIXES, PYTHON_SUFFIXES
 from dice_engine.source.lines import LineMap, to_bytes
 from dice_engine.source.python_string import StringLiteral
+
+_WORD = re.compile(rb"[\w\x80-\xff]")
 
 
 @dataclass(frozen=True)
@@ -23,9 +26,7 @@ class CudaText:
         lines = LineMap(self.value)
         start = min(lines.starts[min(line, len(lines.starts) - 1)] + column, len(lines.data))
         end = start
-        while end < len(lines.data) and (
-            lines.data[end : end + 1].isalnum() or lines.data[end : end + 1] == b"_"
-        ):
+        while end < len(lines.data) and _WORD.match(lines.data, end):
             end += 1
         if end == start and start < len(lines.data) and lines.data[start : start + 1] not in b"\r\n":
             end += 1

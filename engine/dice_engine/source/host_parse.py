@@ -5,6 +5,7 @@ Pieces are found by brackets, and a ``__global__`` always starts a new one, so a
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 
@@ -24,11 +25,12 @@ from dice_engine.source.host_signature import (
     read_parameter,
     read_signature,
 )
-from dice_engine.source.host_types import parse_type
+from dice_engine.source.host_types import parse_type, size_of
 from dice_engine.source.plan import Param
 
 __all__ = ["Declarations", "HostFunction", "KernelDecl", "TemplateParam", "declarations"]
 
+_ALIAS = re.compile(r"(?:using\s+(\w+)\s*=\s*([\w\s:]+)|typedef\s+([\w\s:]+?)\s+(\w+))\s*;")
 _REGISTRATIONS = (
     "PYBIND11_MODULE",
     "TORCH_LIBRARY",
@@ -108,6 +110,7 @@ def declarations(source: str) -> Declarations:
         _classify(found, instantiations, tokens, index, body, end)
         index = end
     _attach_instantiations(found, instantiations)
+    _resolve_aliases(found)
     _attach_launches(found)
     return found
 
@@ -237,6 +240,51 @@ def _attach_instantiations(found: Declarations, instantiations: dict[str, list[l
                 else:
                     overloads = found.functions[name]
                     overloads[overloads.index(declared)] = replace(declared, instantiations=wider)
+
+
+def _resolve_aliases(found: Declarations) -> None:
+    """Put the builtin type in the place of the file's own name for it: ``using real = float`` makes ``real*`` a
+    ``float*``. A name with two meanings stays as it is."""
+    written: dict[str, set[str]] = {}
+    for _, text in found.globals:
+        if match := _ALIAS.fullmatch(text.strip()):
+            name, target = (match[1], match[2]) if match[1] else (match[4], match[3])
+            written.setdefault(name, set()).add(str(parse_type(target)))
+    known: dict[str, str] = {}
+    for name in written:
+        meaning, seen = name, set[str]()
+        while len(written.get(meaning, ())) == 1 and meaning not in seen:
+            seen.add(meaning)
+            (meaning,) = written[meaning]
+        if size_of(meaning) is not None:
+            known[name] = meaning
+    if not known:
+        return
+
+    def plain(params: tuple[Param, ...], templates: tuple[TemplateParam, ...]) -> tuple[Param, ...]:
+        own = {p.name for p in templates}
+        return tuple(
+            replace(p, ctype=known.get(p.ctype, p.ctype)) if p.ctype not in own else p for p in params
+        )
+
+    def bound(instantiations: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(known.get(one, one) for one in given) for given in instantiations)
+
+    for kernel in found.kernels.values():
+        found.kernels[kernel.name] = replace(
+            kernel,
+            params=plain(kernel.params, kernel.template_params),
+            instantiations=bound(kernel.instantiations),
+        )
+    for name, overloads in found.functions.items():
+        found.functions[name] = [
+            replace(
+                one,
+                params=plain(one.params, one.template_params),
+                instantiations=bound(one.instantiations),
+            )
+            for one in overloads
+        ]
 
 
 def _plain(tokens: list[Token]) -> str:

@@ -88,7 +88,7 @@ def lines_above(text: str, kernel: KernelSpan) -> list[DiceLine]:
     found: list[DiceLine] = []
     inside_block = False
     for number in range(len(lines) - 1, -1, -1):
-        line = lines[number].strip()
+        line = lines[number].strip().lstrip("\ufeff")
         if number == len(lines) - 1 and not line:
             continue
         if (line.endswith("*/") and not line.startswith("//")) or inside_block:

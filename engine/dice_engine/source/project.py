@@ -69,7 +69,7 @@ class Build:
                         return ""
                     seen.add(file)
                     return self._headers(
-                        file.read_text(encoding="utf-8").replace("\r\n", "\n"), file.parent, seen
+                        file.read_text(encoding="utf-8-sig").replace("\r\n", "\n"), file.parent, seen
                     )
                 except (OSError, UnicodeDecodeError):
                     continue

@@ -53,9 +53,13 @@ _HEADERS_DROPPED = re.compile(
     r"|functional|filesystem|optional|variant|any|locale|unistd\.h|sys/.*|time\.h|ctime|signal\.h|dlfcn\.h|fcntl\.h)$"
 )
 """Headers of the host side; no device code needs them."""
+_BYTE_ORDER_MARK = " " * len("\ufeff".encode())
+"""What stands for one: compilers that are given a text, not a file, know no such thing."""
 _DEVICE_MARKS = frozenset(
     "__global__ __device__ __constant__ __managed__ C10_DEVICE C10_HOST_DEVICE GPU_LAMBDA C10_LAMBDA".split()  # noqa: SIM905
 )
+_ANNOTATED_LAMBDA = re.compile(r"(?<=\])(?:\s*\b__(?:host|device)__)+(?=\s*[({])")
+"""``[=] __device__ (int i)``: an option of nvcc that NVRTC has not; in device code the words say nothing new."""
 _DEVICE_WORD = re.compile(r"__(?:global|device|constant|managed)__|C10_(?:HOST_)?DEVICE")
 _HOST_SCOPES = frozenset(["torch", "at", "c10", "pybind11", "py", "caffe2", "thrust"])
 _HOST_STD = re.compile(
@@ -70,7 +74,7 @@ _TYPE_WORDS = frozenset(["struct", "class", "union", "enum"])
 
 def split(source: str) -> DeviceSource:
     """The device translation unit of ``source``; never fails: what cannot be understood is kept for the compiler."""
-    text = source.replace("\r\n", "\n").replace("\r", "\n")
+    text = source.replace("\r\n", "\n").replace("\r", "\n").replace("\ufeff", _BYTE_ORDER_MARK)
     tokens = live_tokens(tokenize(text))
     macros = read_macros(tokens)
     marks = _DEVICE_MARKS | {
@@ -94,7 +98,7 @@ def split(source: str) -> DeviceSource:
                 dropped.append(header.group(1))
     namespaces = {i.kernel: "::".join(filter(None, i.namespace)) for i in items if i.kernel}
     return DeviceSource(
-        "".join(pieces),
+        _ANNOTATED_LAMBDA.sub(lambda match: re.sub(r"\S", " ", match.group()), "".join(pieces)),
         declarations(source).kernels,
         {name: path for name, path in namespaces.items() if path},
         _aliases(items, macros),
