@@ -27,7 +27,7 @@ KERNEL_KEYS = (
 MODULE_KEYS = ("inputs", "init", "tol", "fixture")
 _ASSIGNED = frozenset({"grid", "block", "smem", "host", "fixture"})
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_MARKER = re.compile(r"^[\s/*#!]*@dice(?![\w.])")
+_MARKER = re.compile(r"^[\s\ufeff/*#!]*@dice(?![\w.])")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _OPERATOR = re.compile(r"<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%<>&|^?:]")
 _OPERAND = re.compile(r"(?:[-+~!]\s*)*(?:\d[\w.]*|(?:[A-Za-z_]\w*(?:::\w+)*)|(?=\())")
