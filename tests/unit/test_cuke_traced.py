@@ -347,7 +347,12 @@ def test_hasty_habits_leave_what_is_computed():
 
 
 def test_a_kernel_that_nobody_writes_slower_has_no_row():
-    assert bodies("torch.relu(x)", "torch.randn(8, 64)") == []
+    assert bodies("torch.gt(x, 0.5)", "torch.randn(8, 64)") == []
+
+
+def test_plain_work_is_hasty_where_every_step_goes_through_memory():
+    rows = bodies("torch.exp(torch.sin(x))", "torch.randn(8, 64)")
+    assert rows and all(row["reference"].count("] = ") > row["core"].count("] = ") == 1 for row in rows)
 
 
 def test_inputs_that_are_too_large_to_be_made_are_traced_by_their_shapes():

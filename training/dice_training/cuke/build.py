@@ -20,7 +20,8 @@ from dice_training.cuke.verify import is_correct
 from dice_training.judging import Options, open_pool
 from dice_training.progress import Progress
 
-_CHUNK = 500
+_CHUNK, _TASK_CHUNK = 500, 20
+"""Rows that a worker makes at a time; a task's takes some thirty times as long."""
 _HOPELESS = 20
 """Rows that fail for the machine's fault before the first good one: then something is wrong with it."""
 
@@ -59,7 +60,8 @@ def _written(
     make: Any, indices: range, args: argparse.Namespace, stop: _Stop
 ) -> Generator[dict[str, Any], None, None]:
     """Rows in the order of their index, whatever the number of workers."""
-    chunks = [indices[i : i + _CHUNK] for i in range(0, len(indices), _CHUNK)]
+    size = _TASK_CHUNK if args.tasks else _CHUNK
+    chunks = [indices[i : i + size] for i in range(0, len(indices), size)]
     with contextlib.ExitStack() as stack:
         spread = stack.enter_context(ProcessPoolExecutor(args.workers)).map if args.workers > 1 else map
         for rows in spread(_chunk, chunks, [make] * len(chunks)):

@@ -43,13 +43,19 @@ LOCALS = {
 def can_waste(lines: Sequence[str]) -> bool:
     """Whether a body has index arithmetic or a sum that is wasteful in a wider type or in memory."""
     text = "\n".join(lines)
-    return _ELEMENT in text and ("for (" in text or bool(re.search(r"int \w+ = idx / ", text)))
+    return _ELEMENT in text and (_is_costly(text) or _step_by_step(list(lines)) != list(lines))
+
+
+def _is_costly(text: str) -> bool:
+    return "for (" in text or bool(re.search(r"int \w+ = idx / ", text))
 
 
 def hasty(lines: Sequence[str], rng: random.Random, waste: bool) -> list[str]:
     """``lines`` of a body, one statement a line, in the habits that ``rng`` draws. ``waste``: one that costs time is
     among them."""
     made = list(lines)
+    if waste and not _is_costly("\n".join(made)):
+        made = _step_by_step(made)
     if rng.random() < 0.6:
         made = _nested(made)
     if rng.random() < 0.7:
@@ -153,6 +159,25 @@ def _without_base(lines: list[str]) -> list[str]:
             index = f"{found[2]} * {found[3]}"
             return [re.sub(r"\bbase\b", index, other) for other in [*lines[:place], *lines[place + 1 :]]]
     return lines
+
+
+def _step_by_step(lines: list[str]) -> list[str]:
+    """Every step of an element written to the result's memory and read from there again."""
+    found = [match for line in lines if (match := re.fullmatch(r"\s*(\w+\[idx\]) = (v\d*);", line))]
+    if len(found) != 1:
+        return lines
+    place, name = found[0].groups()
+    steps = [line for line in lines if re.match(rf"\s*(float )?{name} = ", line)]
+    starts = [line for line in steps if line.strip().startswith("float ")]
+    indents = {len(line) - len(line.lstrip()) for line in steps}
+    if len(steps) < 2 or len(starts) != 1 or len(indents) != 1:
+        return lines
+    made = []
+    for line in lines:
+        if line != found[0][0]:
+            line = line.replace(f"float {name} = ", f"{name} = ") if line in starts else line
+            made.append(re.sub(rf"\b{name}\b", place, line))
+    return made
 
 
 def _in_memory(lines: list[str]) -> list[str]:
