@@ -32,7 +32,8 @@ rows() {
     build invented-1 "${whole[@]}" --tasks invented --seed 3 &
     build invented-2 "${whole[@]}" --tasks invented --seed 4 &
     wait
-    cat $W/{old,modules,tasks,invented-1,invented-2}.jsonl | shuf --random-source=$0 > $W/both.jsonl
+    # The first rows of the test split are what is scored during training: some of each teacher's.
+    { head -n 64 $W/test.jsonl; paste -d '\n' $W/{modules,tasks,invented-1,invented-2}.jsonl | grep .; cat $W/old.jsonl; } > $W/both.jsonl
     # By the head of a line: the fields of a row come in a fixed order.
     cat $W/{tasks,invented-1,invented-2}.jsonl | grep '"kind": "kernel_body"' | grep '"split": "test"' | head -n 300 > $W/bodies.jsonl
     wc -l $W/*.jsonl; ls -sh $W/both.jsonl
@@ -40,6 +41,7 @@ rows() {
 sft() {
     local n=$(( GPUS > 1 ? GPUS : 1 )) more=() tiny=()
     [ -n "${MORE:-}" ] && more=(--resume)
+    [ -n "${STOP_AFTER:-}" ] && more+=(--stop-after $STOP_AFTER)
     [ -n "$TINY" ] && tiny=(-e 's/^steps = .*/steps = 2/' -e 's/^row_length = .*/row_length = 1024/' -e 's/^batch_rows = .*/batch_rows = 1/')
     sed -e "s|^data = .*|data = \"$W/both.jsonl\"|" -e "s|^output = .*|output = \"$W/nano\"|" \
         -e "s|^max_minutes = .*|max_minutes = $(awk "BEGIN { printf \"%.2f\", $SFT_SECONDS / 60 }")|" \
