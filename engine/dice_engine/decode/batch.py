@@ -15,7 +15,6 @@ from torch import Tensor
 
 from dice_engine.decode import rows as columns
 from dice_engine.decode.jobs import BlockEvent, DecodeError, DecodeRequest, Job, JobFailed
-from dice_engine.decode.paged import prefill_attention
 from dice_engine.decode.pages import PagePool
 from dice_engine.decode.passes import Passes, Shape, can_fuse
 from dice_engine.decode.rows import NewRow, Rows
@@ -203,11 +202,7 @@ class BatchDecoder:
         """Keys and values of the prompt's next blocks; returns how many tokens."""
         start = job.prefilled
         end = min(job.start, start + max(1, budget // self.size) * self.size)
-        device = self.model.device
-        ids = torch.tensor(job.prompt[start:end], device=device)[None]
-        at = torch.arange(start, end, device=device)[None]
-        pages = torch.tensor(job.pages, device=device)
-        self.model.model(ids, at, prefill_attention(self.pool, pages, start, end, self.size))
+        self._passes.prefill(job.prompt[start:end], start, job.pages)
         job.prefilled = end
         if end == job.start:
             self.pool.remember(job.prompt[: job.start], job.pages)

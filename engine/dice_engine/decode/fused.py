@@ -8,14 +8,14 @@ after it (norm, gate, residual); at large ones the library's products are faster
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
-import torch.nn.functional as F
 import triton
 from torch import Tensor, nn
 
-from dice_engine.decode.kernels import attention_kernel, combine_kernel, prepare_kernel
+from dice_engine.decode.kernels import attention_kernel, combine_kernel, embed_kernel, prepare_kernel
+from dice_engine.decode.launches import launch_options
 from dice_engine.decode.paged import Cells
 from dice_engine.decode.pages import PagePool
 from dice_engine.decode.products import Kind, Products
@@ -24,6 +24,15 @@ from dice_engine.model.network import DecoderLayer, SdarModel
 _PROGRAMS = 264
 """Attention is split until there are about this many programs: two for each multiprocessor of a large GPU."""
 _MAX_SPLITS = 32
+_MANY_CELLS = 128
+"""From so many cells of a row on, keys and values are written by a kernel of their own before attention reads them."""
+
+
+class Turns(NamedTuple):
+    """Cosines and sines of the tokens' rotary embedding, float32 ``[tokens, dim / 2]``."""
+
+    cos: Tensor
+    sin: Tensor
 
 
 class FusedNetwork:
@@ -33,6 +42,7 @@ class FusedNetwork:
     def __init__(self, model: SdarModel, pool: PagePool) -> None:
         config = model.config
         self.model, self.pool, self.config = model, pool, config
+        self._launch = launch_options(model.device)
         half = torch.arange(0, config.head_dim, 2, device=model.device, dtype=torch.float32)
         self._frequencies = config.rope_theta ** -(half / config.head_dim)
         self._precision = "ieee" if model.dtype == torch.float32 else "tf32"
@@ -62,13 +72,17 @@ class FusedNetwork:
             products.prepare(tokens)
         self._head.prepare(drawn)
 
-    def hidden(self, ids: Tensor, cells: Cells) -> Tensor:
-        """The residual stream ``[tokens, hidden]`` after the last layer, before the final norm."""
-        x = F.embedding(ids, self.model.model.embed_tokens.weight)
-        attend = self._attention(cells)
-        for layer in range(self.config.num_hidden_layers):
-            q = self._heads(layer, self._qkv(layer, x), cells)
-            x = self._out(layer, attend(q, self.pool.k[layer], self.pool.v[layer]), add=x)
+    def hidden(self, ids: Tensor, cells: Cells, keys_only: bool = False) -> Tensor:
+        """The residual stream ``[tokens, hidden]`` after the last layer, before the final norm; with ``keys_only``
+        before that layer's attention, whose keys and values are stored then."""
+        last = self.config.num_hidden_layers - 1
+        x, turns = self._embed(ids, cells)
+        attend = self._attention(cells, turns)
+        for layer in range(last + 1):
+            out = attend(layer, self._qkv(layer, x), keys_only and layer == last)
+            if out is None:
+                break
+            x = self._out(layer, out, add=x)
             x = self._down(layer, self._gate_up(layer, x), add=x)
         return x
 
@@ -76,56 +90,86 @@ class FusedNetwork:
         """``[tokens, vocab]`` of the residual stream of tokens."""
         return self._head(0, hidden)
 
-    def _heads(self, layer: int, qkv: Tensor, cells: Cells) -> Tensor:
-        """Normalised and rotated queries ``[tokens, heads, dim]``; keys and values go to their pages."""
+    def _embed(self, ids: Tensor, cells: Cells) -> tuple[Tensor, Turns]:
+        table, half = self.model.model.embed_tokens.weight, self.config.head_dim // 2
+        tokens, size = ids.shape[0], table.shape[1]
+        x = table.new_empty(tokens, size)
+        turns = Turns(*torch.empty(2, tokens, half, device=x.device).unbind(0))
+        embed_kernel[(tokens,)](
+            *(ids, table, cells.positions, self._frequencies, x, *turns, size),
+            HALF=half,
+            HALF_PAD=triton.next_power_of_2(half),
+            BLOCK=triton.next_power_of_2(size),
+            num_warps=4,
+            **self._launch,
+        )
+        return x, turns
+
+    def _store(self, layer: int, qkv: Tensor, cells: Cells, turns: Turns) -> Tensor:
+        """Normed and turned queries ``[tokens, heads, dim]``; keys and values go to their pages."""
         c, tokens = self.config, qkv.shape[0]
-        q_norm, k_norm = self._head_norms[layer]
+        units = c.num_attention_heads + 2 * c.num_key_value_heads
         q = qkv.new_empty(tokens, c.num_attention_heads, c.head_dim)
-        prepare_kernel[(tokens, c.num_attention_heads + 2 * c.num_key_value_heads)](
-            *(qkv, q_norm, k_norm, self._frequencies, cells.positions, cells.slots),
+        block = min(16, triton.next_power_of_2(units))
+        prepare_kernel[(tokens, triton.cdiv(units, block))](
+            *(qkv, *self._head_norms[layer], *turns, cells.slots),
             *(q, self.pool.k[layer], self.pool.v[layer], c.rms_norm_eps),
             HEADS=c.num_attention_heads,
             KV_HEADS=c.num_key_value_heads,
             DIM=c.head_dim,
-            HALF=triton.next_power_of_2(c.head_dim // 2),
-            num_warps=1,
+            HALF_PAD=triton.next_power_of_2(c.head_dim // 2),
+            BLOCK=block,
+            num_warps=4,
+            **self._launch,
         )
         return q
 
-    def _attention(self, cells: Cells) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def _attention(self, cells: Cells, turns: Turns) -> Callable[[int, Tensor, bool], Tensor | None]:
+        """``attend(layer, qkv, keys_only)`` of the tokens, ``[tokens, heads * dim]``."""
         c = self.config
         tokens, width = cells.slots.shape[0], cells.width
         rows, heads, kv_heads, dim = tokens // width, c.num_attention_heads, c.num_key_value_heads, c.head_dim
-        queries = heads // kv_heads * width
+        queries, fresh = heads // kv_heads * width, width < _MANY_CELLS
         block = min(64, max(16, triton.next_power_of_2(queries)))
         tiles = triton.cdiv(queries, block)
         splits = max(1, min(_MAX_SPLITS, _PROGRAMS // (rows * kv_heads * tiles)))
         splits = 1 << (splits.bit_length() - 1)
-        padded = max(16, triton.next_power_of_2(dim))
+        half = max(16, triton.next_power_of_2(dim // 2))
         part = torch.empty(tokens, heads, splits, dim, device=cells.slots.device)
         stat = torch.empty(tokens, heads, 2, splits, device=cells.slots.device)
 
-        def attend(q: Tensor, k_pages: Tensor, v_pages: Tensor) -> Tensor:
-            out = torch.empty_like(q)
+        def attend(layer: int, qkv: Tensor, keys_only: bool) -> Tensor | None:
+            x = qkv if fresh else self._store(layer, qkv, cells, turns)
+            if keys_only and not fresh:
+                return None
+            out = qkv.new_empty(tokens, heads, dim)
             attention_kernel[(rows, kv_heads * tiles, splits)](
-                *(q, k_pages, v_pages, cells.table, cells.visible, out, part, stat),
-                *(cells.table.stride(0), self.pool.size, dim**-0.5),
+                *(x, *self._head_norms[layer], *turns, self.pool.k[layer], self.pool.v[layer]),
+                *(cells.table, cells.positions, cells.slots, cells.visible, out, part, stat),
+                *(cells.table.stride(0), width, tiles, dim**-0.5, c.rms_norm_eps),
                 HEADS=heads,
                 KV_HEADS=kv_heads,
-                WIDTH=width,
                 DIM=dim,
-                DIM_PAD=padded,
+                HALF_PAD=half,
+                PAGE=self.pool.size,
+                FRESH=fresh,
                 SPLITS=splits,
-                TILES=tiles,
                 PRECISION=self._precision,
                 BM=block,
                 BN=64 if dim <= 128 else 32,
+                BW=min(64, max(16, triton.next_power_of_2(width))),
                 num_warps=4,
                 num_stages=2,
+                **self._launch,
             )
             if splits > 1:
                 combine_kernel[(tokens * heads,)](
-                    part, stat, out, DIM=dim, DIM_PAD=padded, SPLITS=splits, num_warps=1
+                    *(part, stat, out),
+                    DIM=dim,
+                    DIM_PAD=2 * half,
+                    SPLITS=splits,
+                    num_warps=1,
+                    **self._launch,
                 )
             return out.view(tokens, -1)
 

@@ -7,6 +7,7 @@ import torch
 import triton
 from torch import Tensor
 
+from dice_engine.decode.launches import launch_options
 from dice_engine.decode.paged import Cells
 from dice_engine.decode.rows import Rows
 from dice_engine.decode.sampling import Needs
@@ -29,6 +30,7 @@ def layout(rows: Rows, table: Tensor, page_size: int, width: int) -> tuple[Tenso
         WIDTH=width,
         PAD=triton.next_power_of_2(width),
         num_warps=1,
+        **launch_options(rows.device),
     )
     return ids, Cells(table, slots, positions, visible, width)
 
@@ -43,7 +45,8 @@ def unmask(rows: Rows, logits: Tensor, needs: Needs) -> None:
     best = torch.empty(positions, parts, dtype=torch.int64, device=device)
     tokens = torch.empty(positions, dtype=torch.int64, device=device)
     confidence, entropy = torch.empty(2, positions, dtype=torch.float32, device=device).unbind(0)
-    common = {"SIZE": rows.size, "PARTS": parts, "HOT": needs.sampling, "BLOCK": _BLOCK}
+    launch = launch_options(device)
+    common = {"SIZE": rows.size, "PARTS": parts, "HOT": needs.sampling, "BLOCK": _BLOCK, **launch}
     whole_stride, real_stride = rows.whole.stride(0), rows.real.stride(0)
     distribution_kernel[(positions, parts)](
         logits, rows.real, part, best, vocab, rows.mask_id, real_stride, **common
@@ -59,4 +62,5 @@ def unmask(rows: Rows, logits: Tensor, needs: Needs) -> None:
         SIZE=rows.size,
         PAD=triton.next_power_of_2(rows.size),
         num_warps=1 if rows.size <= 16 else 4,
+        **launch,
     )

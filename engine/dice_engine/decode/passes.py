@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from dice_engine.decode.paged import Grid, grid_attention
+from dice_engine.decode.paged import Grid, grid_attention, prefill_attention
 from dice_engine.decode.pages import TRASH, PagePool
 from dice_engine.decode.rows import Rows
 from dice_engine.decode.sampling import Needs
@@ -18,6 +19,7 @@ from dice_engine.model.network import SdarModel
 
 if TYPE_CHECKING:
     from dice_engine.decode.fused import FusedNetwork
+    from dice_engine.decode.prefill import Prefill
 
 
 class Shape(NamedTuple):
@@ -54,18 +56,32 @@ class Passes:
         self, model: SdarModel, pool: PagePool, rows: Rows, table: Tensor, static: bool, fused: bool
     ) -> None:
         self.model, self.pool, self.rows, self.table, self.static = model, pool, rows, table, static
-        self._fused: FusedNetwork | None = None
-        if fused:
-            from dice_engine.decode.fused import FusedNetwork  # needs Triton
-
-            self._fused = FusedNetwork(model, pool)
         self._graphs: dict[Shape, torch.cuda.CUDAGraph] = {}
         self._memory = torch.cuda.graph_pool_handle() if static and rows.device.type == "cuda" else None
+        self._fused: FusedNetwork | None = None
+        self._prefill: Prefill | None = None
+        if fused:
+            from dice_engine.decode.fused import FusedNetwork  # needs Triton
+            from dice_engine.decode.prefill import Prefill
+
+            self._fused = FusedNetwork(model, pool)
+            self._prefill = Prefill(self._fused, pool, table.shape[1], rows.size, self._memory)
 
     @property
     def any_length(self) -> bool:
         """The pages of the longest row need not be known: rows are read as far as each has come."""
         return self._fused is not None
+
+    def prefill(self, ids: Sequence[int], start: int, pages: Sequence[int]) -> None:
+        """Keys and values of ``ids``, whole blocks of a prompt from position ``start`` on, to the prompt's ``pages``,
+        which hold what stands before."""
+        if self._prefill is not None:
+            self._prefill.run(ids, start, pages)
+            return
+        device, end = self.model.device, start + len(ids)
+        at = torch.arange(start, end, device=device)[None]
+        attend = prefill_attention(self.pool, torch.tensor(pages, device=device), start, end, self.rows.size)
+        self.model.model(torch.tensor(ids, device=device)[None], at, attend)
 
     @torch.inference_mode()
     def run(self, shape: Shape) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
 from dice_engine.decode.kernels import gate_kernel, linear_kernel, norm_kernel
+from dice_engine.decode.launches import launch_options
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,10 @@ OURS = (torch.bfloat16, torch.float16)
 """In float32 our kernel has nothing to win."""
 REPAYS_TIMING = 200_000_000
 """Bytes of matrices of one kind from which on candidates are timed."""
+
+
+AHEAD = 128
+"""Values of the matrix that each thread asks for while the former kernel ends; see ``linear_kernel``."""
 
 
 class Tile(NamedTuple):
@@ -41,8 +46,12 @@ class Tile(NamedTuple):
 TILES = (
     Tile(8, 16, 64, 8, 3),
     Tile(4, 32, 64, 4, 4),
-    Tile(8, 32, 32, 8, 4),
+    Tile(4, 16, 64, 4, 4),
+    Tile(8, 16, 64, 8, 4),
     Tile(4, 16, 128, 4, 4),
+    Tile(8, 16, 128, 8, 3),
+    Tile(4, 32, 64, 4, 3),
+    Tile(4, 16, 64, 4, 6),
 )
 
 
@@ -62,7 +71,10 @@ class Products:
         self.kind, self.matrices, self.norms, self.eps = kind, list(matrices), list(norms), eps
         self.columns = matrices[0].shape[0] // (2 if kind.gated else 1)
         self.depth = matrices[0].shape[1]
+        # 16 bytes are the least that can be asked for.
+        self._ahead = AHEAD if self.depth % 8 == 0 and self.depth >= AHEAD else 0
         self.precision = "ieee" if matrices[0].dtype == torch.float32 else "tf32"
+        self._launch = launch_options(matrices[0].device)
         self._best: dict[int, Tile | None] = {}
 
     def __call__(self, layer: int, x: Tensor, add: Tensor | None = None) -> Tensor:
@@ -82,6 +94,14 @@ class Products:
             first = TILES[0] if rows == 16 else None
             self._best[rows] = first if first and self._fits(x, add, first) else None
             return
+        times = self._times(x, add)
+        best = min(times, key=lambda tile: times[tile])
+        self._best[rows] = best
+        rate = size / times[best] / 1e12
+        log.info("%s for %d tokens: %s, %.2f TB/s", self.kind.name, m, best or "the library", rate)
+
+    def _times(self, x: Tensor, add: Tensor | None) -> dict[Tile | None, float]:
+        """Seconds for the products of all layers with each tile, and (None) with the library."""
         runs: dict[Tile | None, Callable[[int], Tensor]] = {
             None: lambda layer: self._library(layer, x, add),
             **{
@@ -90,11 +110,7 @@ class Products:
                 if self._fits(x, add, tile)
             },
         }
-        times = {tile: _seconds(run, len(self.matrices)) for tile, run in runs.items()}
-        best = min(times, key=lambda tile: times[tile])
-        self._best[rows] = best
-        rate = size / times[best] / 1e12
-        log.info("%s for %d tokens: %s, %.2f TB/s", self.kind.name, m, best or "the library", rate)
+        return {tile: _seconds(run, len(self.matrices)) for tile, run in runs.items()}
 
     def _fits(self, x: Tensor, add: Tensor | None, tile: Tile) -> bool:
         """Whether this GPU has the shared memory."""
@@ -121,8 +137,11 @@ class Products:
             BM=_rows(m),
             BN=tile.columns,
             BK=tile.depth,
+            AHEAD=self._ahead,
+            THREADS=32 * tile.warps,
             num_warps=tile.warps,
             num_stages=tile.stages,
+            **self._launch,
         )
         return out
 
@@ -131,14 +150,18 @@ class Products:
         if self.kind.norm:
             normed = torch.empty_like(x)
             block = triton.next_power_of_2(k)
-            norm_kernel[(m,)](x, self.norms[layer], normed, k, self.eps, BLOCK=block, num_warps=8)
+            norm_kernel[(m,)](
+                x, self.norms[layer], normed, k, self.eps, BLOCK=block, num_warps=8, **self._launch
+            )
             x = normed
         matrix = self.matrices[layer].t()
         out = torch.mm(x, matrix) if add is None else torch.addmm(add, x, matrix)
         if not self.kind.gated:
             return out
         gated = x.new_empty(m, self.columns)
-        gate_kernel[(triton.cdiv(self.columns, 1024), m)](out, gated, self.columns, BLOCK=1024)
+        gate_kernel[(triton.cdiv(self.columns, 1024), m)](
+            out, gated, self.columns, BLOCK=1024, **self._launch
+        )
         return gated
 
 

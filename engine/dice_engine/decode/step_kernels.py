@@ -11,6 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from dice_engine.decode.kernels import after_former
 from dice_engine.decode.rows import MAX_STOP_IDS, SCALARS
 from dice_engine.decode.strategies import DYNAMIC, ENTROPY, SEQUENTIAL
 
@@ -32,10 +33,11 @@ _SEQUENTIAL, _DYNAMIC, _ENTROPY = tl.constexpr(SEQUENTIAL), tl.constexpr(DYNAMIC
 @triton.jit
 def layout_kernel(
     whole_ptr, table_ptr, ids_ptr, position_ptr, slot_ptr, visible_ptr, whole_stride, table_stride, page_size,
-    SIZE: tl.constexpr, WIDTH: tl.constexpr, PAD: tl.constexpr,
+    SIZE: tl.constexpr, WIDTH: tl.constexpr, PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Token, position, slot and sight of the WIDTH cells of one row: its block, and for WIDTH = 2 SIZE the one before,
     which only counts where the row is fresh."""
+    after_former(PDL)
     row, cell = tl.program_id(0), tl.arange(0, PAD)
     ok = cell < WIDTH
     state = whole_ptr + row.to(tl.int64) * whole_stride
@@ -56,11 +58,12 @@ def layout_kernel(
 @triton.jit
 def distribution_kernel(
     logits_ptr, real_ptr, part_ptr, best_ptr, vocab, banned, real_stride,
-    SIZE: tl.constexpr, PARTS: tl.constexpr, HOT: tl.constexpr, BLOCK: tl.constexpr,
+    SIZE: tl.constexpr, PARTS: tl.constexpr, HOT: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Of one of PARTS parts of the vocabulary at one position: the largest logit (``part`` 0), the sums of exp(x - it)
     (1), of that times x - it (2) and of exp((x - it) / temperature) (3), float64 ``[positions, PARTS, 4]``; and the
     token of the largest (``best``, int64 ``[positions, PARTS]``)."""
+    after_former(PDL)
     position, part = tl.program_id(0), tl.program_id(1)
     length = tl.cdiv(vocab, PARTS)
     begin = part * length
@@ -114,9 +117,10 @@ def _mix(x):
 def draw_kernel(
     logits_ptr, whole_ptr, real_ptr, part_ptr, best_ptr, token_ptr, confidence_ptr, entropy_ptr,
     vocab, banned, whole_stride, real_stride,
-    SIZE: tl.constexpr, PARTS: tl.constexpr, HOT: tl.constexpr, BLOCK: tl.constexpr,
+    SIZE: tl.constexpr, PARTS: tl.constexpr, HOT: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The token of one position, its probability and the entropy there, from the parts of the distribution."""
+    after_former(PDL)
     position = tl.program_id(0)
     row, place = position // SIZE, position % SIZE
     lane = tl.arange(0, PARTS)
@@ -174,9 +178,10 @@ def draw_kernel(
 def unmask_kernel(
     whole_ptr, real_ptr, record_ptr, token_ptr, confidence_ptr, entropy_ptr, whole_stride, real_stride,
     record_stride, mask_id,
-    SIZE: tl.constexpr, PAD: tl.constexpr,
+    SIZE: tl.constexpr, PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """``Rows.unmask`` of one row, from what was drawn."""
+    after_former(PDL)
     row, i = tl.program_id(0), tl.arange(0, PAD)
     ok = i < SIZE
     state, real = whole_ptr + row.to(tl.int64) * whole_stride, real_ptr + row * real_stride
