@@ -478,7 +478,7 @@ def clock_basics() -> str:
 def clock_sees_other_streams() -> str:
     clock = GpuClock()
     module = build_nvrtc(split(COPY))
-    work, side = copier(module, 16 << 20), torch.cuda.Stream()
+    work, side = copier(module, 64 << 20), torch.cuda.Stream()
 
     def escape() -> None:
         with torch.cuda.stream(side):
@@ -492,9 +492,10 @@ def clock_sees_other_streams() -> str:
     seen = "; ".join(f"{ms * 1e3:.1f}" for ms in late)
     honest, hidden = clock.measure(work, n=20), clock.measure(escape, n=20)
     words = f"honest {honest.escaped}, hidden {hidden.escaped}; late by us: {seen}"
-    expect(not honest.escaped and hidden.escaped, words)
     ratio = statistics.median(hidden.ms) / statistics.median(honest.ms)
-    expect(0.7 < ratio < 1.5, f"hidden work is timed at {ratio:.2f} of its time")
+    expect(
+        not honest.escaped and hidden.escaped and 0.7 < ratio < 1.5, f"{words}; timed at {ratio:.2f} of it"
+    )
     tiny = copier(module, 1 << 12)
 
     def escape_tiny() -> None:

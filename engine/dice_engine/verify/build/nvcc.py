@@ -61,7 +61,9 @@ class NvccExtension:
         self.resources: dict[str, KernelResources] = {}
         """By mangled kernel name."""
         compiled = import_extension(library, name)
-        self._launches = _Launches.in_dll(ctypes.CDLL(str(library)), "dice_launches")
+        linked = ctypes.CDLL(str(library))
+        self._launches = _Launches.in_dll(linked, "dice_launches")
+        self._take_failure: Callable[[], int] = linked.dice_take_failure
         self.functions = tuple(functions) or tuple(n for n in dir(compiled) if not n.startswith("_"))
         for function in self.functions:
             if not hasattr(compiled, function):
@@ -93,9 +95,8 @@ class NvccExtension:
         def call(*args: Any, **kwargs: Any) -> Any:
             self._launches.pending = 0
             result = function(*args, **kwargs)
-            if self._launches.pending:
-                error = cuda_driver.error_name(self._launches.pending)
-                raise LaunchError(error, f"{name} did not check its launch")
+            if failure := self._take_failure():
+                raise LaunchError(cuda_driver.error_name(failure), f"{name} did not check its launch")
             return result
 
         call.__name__ = name

@@ -37,6 +37,15 @@ DICE_WRAP(cudaLaunchCooperativeKernel,
           (kernel, grid, block, args, shared, stream))
 DICE_WRAP(cudaLaunchKernelExC, (const cudaLaunchConfig_t* config, const void* kernel, void** args), (config, kernel, args))
 #undef DICE_WRAP
+
+// The number of a launch's failure that the host code has not asked for, and the runtime forgets it too: whoever asks next
+// is not told of it.
+__attribute__((visibility("default"))) int dice_take_failure() {
+  int failure = dice_launches.pending;
+  dice_launches.pending = 0;
+  if (failure) (void)cudaGetLastError();
+  return failure;
+}
 }
 
 // Pointers come from Python as integers, as the other build paths take them.
