@@ -4,7 +4,8 @@
     python tests/bench/compare_backends.py --rows 0 --candidates more.jsonl
 
 Lines of a file: name, reference, candidate, honest, and kernel where both are .cu texts. Nothing is timed. Prints each
-disagreement, and each cheat that passes or honest program that does not; exit 1 when there is one.
+disagreement, and each cheat that passes or honest program that does not; exit 1 when there is one. With `--save FOLDER`
+the verdicts of each device are kept there, and those already there are not judged again: two machines share the work.
 """
 
 from __future__ import annotations
@@ -80,6 +81,14 @@ def _kernel(name: str, original: str, text: str, kernel: str, honest: bool) -> T
     return Task(name, lambda session: session.verify_kernel(original, text, kernel, measure=False), honest)
 
 
+Found = tuple[str, str | None, str]
+"""Verdict, rule and reason."""
+
+
+def _found(verdict: Verdict | None) -> Found | None:
+    return verdict and (verdict.verdict, verdict.rule, verdict.reason[:160])
+
+
 class Judges:
     """Sessions on one device that take tasks in turn, until the time is up."""
 
@@ -115,53 +124,71 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--tests", action="store_true", help="the candidates of the tests too")
     parser.add_argument("--candidates", type=Path, action="append", default=[])
-    parser.add_argument("--devices", nargs=2, default=["cpu", "cuda"])
-    parser.add_argument("--sessions", nargs=2, type=int, default=[10, 4])
+    parser.add_argument("--devices", nargs="+", default=["cpu", "cuda"], help="one or two")
+    parser.add_argument("--sessions", nargs="+", type=int, default=[10, 4])
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--save", type=Path, metavar="FOLDER")
     options = parser.parse_args()
     tasks = list(teacher_rows(options.rows, options.seed))
     tasks += list(test_candidates()) if options.tests else []
     tasks += [task for path in options.candidates for task in file_candidates(path)]
     until = time.monotonic() + options.seconds
-    judges = [
-        Judges(device, count, until) for device, count in zip(options.devices, options.sessions, strict=True)
-    ]
-    try:
-        futures = [[judge.submit(task) for judge in judges] for task in tasks]
-        seen, bad = Counter[str](), 0
-        for task, pair in zip(tasks, futures, strict=True):
-            found = [future.result() for future in pair]
-            if found[0] is None or found[1] is None:
-                seen["not reached"] += 1
-                continue
-            said, counts = _compare(task, found[0], found[1])
-            seen[said] += 1
-            if counts:
-                bad += 1
-                words = " | ".join(
-                    f"{device}: {verdict.verdict} {verdict.rule or ''} {verdict.reason[:160]}"
-                    for device, verdict in zip(options.devices, found, strict=True)
-                    if verdict is not None
-                )
-                print(f"{said}: {task.name}: {words}", flush=True)
-    finally:
-        for judge in judges:
-            judge.close()
+    with ThreadPoolExecutor(len(options.devices)) as pool:
+        running = [
+            pool.submit(_all_verdicts, tasks, device, count, until, options.save)
+            for device, count in zip(options.devices, options.sessions, strict=False)
+        ]
+        verdicts = [job.result() for job in running]
+    seen, bad = Counter[str](), 0
+    for task, found in zip(tasks, zip(*verdicts, strict=True), strict=True):
+        reached = [one for one in found if one is not None]
+        if len(reached) < len(found):
+            seen["not reached"] += 1
+            continue
+        said, counts = _compare(task, reached[0], reached[-1])
+        seen[said] += 1
+        if counts:
+            bad += 1
+            words = " | ".join(
+                f"{device}: {verdict} {rule or ''} {reason}"
+                for device, (verdict, rule, reason) in zip(options.devices, reached, strict=True)
+            )
+            print(f"{said}: {task.name}: {words}", flush=True)
     print(f"{'FAIL' if bad else 'PASS'}: {len(tasks)} tasks, {dict(seen)}")
     return int(bad > 0)
 
 
-def _compare(task: Task, first: Verdict, second: Verdict) -> tuple[str, bool]:
+def _all_verdicts(
+    tasks: list[Task], device: DeviceName, sessions: int, until: float, folder: Path | None
+) -> list[Found | None]:
+    kept = folder / f"{device}.json" if folder else None
+    known: dict[str, Found] = json.loads(kept.read_text()) if kept and kept.exists() else {}
+    missing = [task for task in tasks if task.name not in known]
+    if missing:
+        judges = Judges(device, sessions, until)
+        try:
+            futures = [judges.submit(task) for task in missing]
+            for task, future in zip(missing, futures, strict=True):
+                if (verdict := _found(future.result())) is not None:
+                    known[task.name] = verdict
+        finally:
+            judges.close()
+    if kept:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(known))
+    return [known.get(task.name) for task in tasks]
+
+
+def _compare(task: Task, first: Found, second: Found) -> tuple[str, bool]:
     """How the two verdicts stand to each other, and whether that is a fault."""
-    passes = [verdict.verdict in CORRECT for verdict in (first, second)]
-    if any(verdict.verdict in _OURS for verdict in (first, second)):
-        return "no verdict", first.verdict != second.verdict
+    passes = [verdict in CORRECT for verdict, _, _ in (first, second)]
+    if any(verdict in _OURS for verdict, _, _ in (first, second)):
+        return "no verdict", first[0] != second[0]
     if passes[0] != passes[1]:
         return "disagree", True
     if task.honest is not None and passes[0] != task.honest:
         return "honest refused" if task.honest else "cheat passed", True
-    same = (first.verdict, first.rule) == (second.verdict, second.rule) or passes[0]
-    return "agree" if same else "agree, another rule", False
+    return "agree" if first[:2] == second[:2] or passes[0] else "agree, another rule", False
 
 
 if __name__ == "__main__":
