@@ -145,8 +145,7 @@ async def _run(options: argparse.Namespace, path: Path, text: str, hole: Hole, s
     checkpoint = str(Path(options.checkpoint).expanduser().resolve()) if options.checkpoint else None
     project = project_around(str(path))
     whole = str(path.absolute())
-    build = project.build_of(whole)
-    request = Request(whole, text, hole, options.n, options.device, checkpoint, build)
+    request = Request(whole, text, hole, options.n, options.device, checkpoint, project)
     identity = next(name for name, item in identify(find_holes(text, whole, project)) if item == hole)
     record = Record(identity, context_digest(text, hole), plan=hole.plan, checkpoint=checkpoint)
     try:

@@ -34,7 +34,12 @@ def register(server: DiceServer) -> None:
         said = "cancelled"
         try:
             check = await check_of(
-                document.text, document.path, document.opened_text, hole, ls.settings.device
+                document.text,
+                document.path,
+                document.opened_text,
+                hole,
+                ls.settings.device,
+                ls.project_of(document),
             )
             client = await ls.engine.client()
             verdict = await client.verify(check.request)

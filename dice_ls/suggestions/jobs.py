@@ -87,7 +87,7 @@ class JobQueue:
             candidates=settings.candidates,
             device=settings.device,
             checkpoint=settings.checkpoint,
-            build=self._server.project_of(document).build_of(document.path),
+            project=self._server.project_of(document),
         )
         context = context_digest(document.text, hole)
         record = Record(hole_id, context, plan=hole.plan, checkpoint=settings.checkpoint)

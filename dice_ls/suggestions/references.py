@@ -13,6 +13,7 @@ from dice_engine.source.fixture import with_fixture
 from dice_engine.source.hole import Hole
 from dice_engine.source.holes import decode, find_holes
 from dice_engine.source.lines import to_bytes, to_text
+from dice_engine.source.project import Project
 from dice_engine.wire import Device, VerifyRequest
 
 from dice_ls.suggestions.module_forms import called_class, calling_class
@@ -30,7 +31,7 @@ class Check:
     request: VerifyRequest
 
 
-async def check_of(text: str, path: str, opened: str, hole: Hole, device: Device) -> Check:
+async def check_of(text: str, path: str, opened: str, hole: Hole, device: Device, project: Project) -> Check:
     """Against a reference in the file, else the committed version, else what the file was when it was opened.
 
     Raises NotCheckable when there is nothing else to compare with, or no way to run it.
@@ -42,7 +43,7 @@ async def check_of(text: str, path: str, opened: str, hole: Hole, device: Device
         return _of_module(text, hole, device)
     beside = _beside(hole)
     if beside is not None:
-        return _kernel(beside[1], text, hole, beside[0], device)
+        return _kernel(beside[1], text, path, hole, beside[0], device, project)
     committed = await _committed(path)
     for earlier, words in (
         (committed, "its committed version"),
@@ -51,15 +52,20 @@ async def check_of(text: str, path: str, opened: str, hole: Hole, device: Device
         if earlier is not None:
             original = await asyncio.to_thread(_with_body_of, text, hole, earlier, path)
             if original is not None:
-                return _kernel(original, text, hole, words, device)
+                return _kernel(original, text, path, hole, words, device, project)
     raise NotCheckable(
         f"there is no other version of it: name one `{hole.name}_reference`, commit the file, or edit the kernel"
     )
 
 
-def _kernel(original: str, text: str, hole: Hole, words: str, device: Device) -> Check:
-    request = VerifyRequest("", original, text, kernel=hole.name, plan=hole.plan, device=device)
-    return Check(words, request)
+def _kernel(
+    original: str, text: str, path: str, hole: Hole, words: str, device: Device, project: Project
+) -> Check:
+    try:
+        texts = [project.whole(one, path, hole.plan.through) for one in (original, text)]
+    except OSError as error:
+        raise NotCheckable(str(error)) from None
+    return Check(words, VerifyRequest("", *texts, kernel=hole.name, plan=hole.plan, device=device))
 
 
 def _beside(hole: Hole) -> tuple[str, str] | None:

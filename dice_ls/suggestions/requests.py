@@ -13,7 +13,7 @@ from dice_engine.source.hole import Hole
 from dice_engine.source.holes import apply, decode
 from dice_engine.source.plain_pytorch import reference_source
 from dice_engine.source.plan import Plan
-from dice_engine.source.project import Build
+from dice_engine.source.project import Project
 from dice_engine.wire import Device, GenerateRequest, VerifyRequest
 
 from dice_ls.suggestions.module_forms import called_class, calling_class
@@ -35,8 +35,8 @@ class Request:
     candidates: int = 8
     device: Device = "auto"
     checkpoint: str | None = None
-    build: Build = field(default_factory=Build)
-    """What the project compiles the file with."""
+    project: Project = field(default_factory=Project)
+    """What the file is compiled with, and in which source."""
     seed: int = 0
 
     @property
@@ -76,7 +76,7 @@ class Request:
         """The document with ``core`` in the hole against the document as it is.
 
         Raises:
-            NotCheckable: no class of a Python file runs the hole, or its fixture is not there.
+            NotCheckable: no class of a Python file runs the hole, or its fixture or the source around it is not there.
             LiteralError: the string around the hole cannot hold the core.
         """
         candidate, plan = apply(self.hole, core), self._plan()
@@ -97,11 +97,15 @@ class Request:
             original = decoded.prefix + decoded.core + decoded.suffix
             request = replace(request, original=original, candidate=decoded.prefix + core + decoded.suffix)
         else:
-            original = self.build.expanded(request.original, self.path)
-            request = replace(
-                request, original=original, candidate=self.build.expanded(request.candidate, self.path)
-            )
+            original, candidate = self._whole(self.text), self._whole(candidate)
+            request = replace(request, original=original, candidate=candidate)
         return replace(request, kernel=self.hole.name)
+
+    def _whole(self, text: str) -> str:
+        try:
+            return self.project.whole(text, self.path, self.hole.plan.through)
+        except OSError as error:
+            raise NotCheckable(str(error)) from None
 
     def _plan(self) -> Plan:
         plan = with_fixture(self.hole.plan, self.path)
@@ -112,6 +116,8 @@ class Request:
     def check(self) -> None:
         """Raises NotCheckable now instead of after decoding."""
         self._plan()
+        if not self.in_python:
+            self._whole(self.text)
         if self._runs_as_module and self.hole.kind != "module":
             self._classes("")
 

@@ -18,6 +18,17 @@ __global__ void blend(const float* x, float* y, int n) {
   if (i < n) y[i] = WIDTH * x[i] + STEP;
 }
 """
+SCALE = """#pragma once
+__global__ void scale(const float* x, float* y, float a, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = a * x[i];
+}
+"""
+LAUNCHES = """#include "kernels/scale.cuh"
+#include <sizes.h>
+
+void run(const float* x, float* y, float a, int n) { scale<<<CEIL(n, kThreads), kThreads>>>(x, y, a, n); }
+"""
 TOML = """[kernel.blend]
 grid = "1,(n+255)/256"
 block = "256"
@@ -68,3 +79,32 @@ async def test_compile_commands_are_honoured(workplace: Workplace) -> None:
     save(client, uri)
     await client.wait(lambda: shown(client, uri))
     assert words(client, uri) == ["STEP"], "the header was found, the definition is missing"
+
+
+async def test_a_kernel_of_a_header_runs_in_the_source_that_launches_it(workplace: Workplace) -> None:
+    root = workplace.workspace
+    (root / "include").mkdir()
+    (root / "include" / "sizes.h").write_text(
+        "#define CEIL(a, b) ((a + b - 1) / b)\nconst int kThreads = 96;\n"
+    )
+    (root / "kernels").mkdir()
+    (root / "kernels" / "scale.cuh").write_text("the text on disk is an older one")
+    (root / "main.cu").write_text(LAUNCHES)
+    command = {"directory": str(root), "file": "main.cu", "arguments": ["nvcc", "-Iinclude", "-c", "main.cu"]}
+    (root / "compile_commands.json").write_text(json.dumps([command]))
+    await workplace.start_engine(cores=[FAST], verdicts={FAST: VERIFIED})
+    client = await workplace.client()
+    uri = client.open(root / "kernels" / "scale.cuh", SCALE, "cuda")
+    assert await client.lenses(uri) == ["DICE: find faster"]
+    spot = {"textDocument": {"uri": uri}, "position": client.position(uri, SCALE.index("scale(") + 1)}
+    said = (await client.request("textDocument/hover", spot))["contents"]["value"]
+    assert "launch in run, line 4 of main.cu" in said and "block 96" in said
+    await client.command((await client.actions(uri, SCALE.index("a * x")))[0]["command"])
+    await client.wait(lambda: client.messages())
+    request = next(one for one in workplace.requests() if one["type"] == "verify")
+    for text, core in ((request["original"], "a * x[i]"), (request["candidate"], FAST)):
+        assert core in text and "void run(" in text and "#define CEIL" in text and "older" not in text
+    (rewrite,) = [a for a in await client.actions(uri, SCALE.index("a * x")) if "Rewrite" in a["title"]]
+    client.apply(uri, rewrite["edit"])
+    start, end = SCALE.index("{") + 1, SCALE.rindex("}")
+    assert client.texts[uri] == SCALE[:start] + FAST + SCALE[end:]

@@ -17,6 +17,7 @@ from dice_engine.source.hole import Hole, HoleKind
 from dice_engine.source.lines import LineMap, dominant_newline, to_bytes, to_text
 from dice_engine.source.module_plans import told_by_project
 from dice_engine.source.plan import Plan
+from dice_engine.source.plan_units import Units
 from dice_engine.source.plans import kernel_plan
 from dice_engine.source.project import Project
 from dice_engine.source.python_string import StringLiteral
@@ -64,7 +65,7 @@ class DocumentHoles:
 
     def holes(self) -> list[Hole]:
         if self.suffix in CUDA_SUFFIXES:
-            found = self._kernels(self.text, lambda name: kernel_plan(self.text, name))
+            found = self._kernels(self.text, Units(self.text, self.path, self.project).plan)
         elif self.suffix in PYTHON_SUFFIXES:
             found = self._python()
         else:
@@ -141,7 +142,7 @@ class DocumentHoles:
         if not any(b"@dice" in self.data[start:end] for start, end in comments):
             words = self._words_of_project("kernel", kernel.name)
             return plan(kernel.name) if words is None else _with_words(text, kernel, words)
-        chosen = kernel_plan(text, kernel.name)
+        chosen = plan(kernel.name) if literal is None else kernel_plan(text, kernel.name)
         self._check_annotation(kernel, comments, chosen)
         return chosen
 

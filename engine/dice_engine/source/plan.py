@@ -71,6 +71,8 @@ class Plan:
     tolerance: Tolerance | None = None
     fixture: str | None = None
     """``path.py:function`` that makes the arguments, when an annotation names one."""
+    through: str | None = None
+    """For a kernel of a header: the full path of the source that includes it and in which it is run."""
     init: tuple[str, ...] = ()
     """Beside a fixture: Python expressions for the arguments of a module's constructor."""
     arguments: tuple[str, ...] = ()

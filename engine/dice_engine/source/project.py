@@ -6,7 +6,6 @@ Only data is taken: which compiler runs, and whether, is never up to a project.
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dice_engine.source.annotation_text import KERNEL_KEYS, MODULE_KEYS, suggestion
+from dice_engine.source.includes import text_of, unit
 from dice_engine.source.recorded import FILE as RECORDED
 from dice_engine.source.recorded import Recorded, load_recorded
 
@@ -27,9 +27,6 @@ else:
 FILE = "dice.toml"
 COMMANDS = ("compile_commands.json", "build/compile_commands.json")
 _ASSIGNED = frozenset({"grid", "block", "smem", "host", "fixture"})
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)[^\n]*$', re.MULTILINE)
-_DEFINITION = re.compile(r"(\w+(?:\([\w, ]*\))?)(?:=(.*))?", re.DOTALL)
-_MOST_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -48,42 +45,8 @@ class Build:
 
         What is compiled elsewhere then needs no file of the project. Headers that are not found stay as they are.
         """
-        seen: set[Path] = set()
-        expanded = self._headers(text.replace("\r\n", "\n"), Path(path).parent, seen)
-        if len(expanded) > _MOST_BYTES:
-            return text
-        defined = "".join(_define(one) for one in self.definitions)
-        return defined + expanded if defined or seen else text
-
-    def _headers(self, text: str, folder: Path, seen: set[Path]) -> str:
-        def put(match: re.Match[str]) -> str:
-            quoted, angled = match.groups()
-            near = [folder] if quoted else []
-            for place in (*near, *map(Path, self.folders)):
-                file = place / (quoted or angled)
-                try:
-                    if not file.is_file():
-                        continue
-                    file = file.resolve()
-                    if file in seen:
-                        return ""
-                    seen.add(file)
-                    return self._headers(
-                        file.read_text(encoding="utf-8-sig").replace("\r\n", "\n"), file.parent, seen
-                    )
-                except (OSError, UnicodeDecodeError):
-                    continue
-            return match.group()
-
-        return _INCLUDE.sub(put, text) if len(seen) < 1000 else text
-
-
-def _define(definition: str) -> str:
-    match = _DEFINITION.fullmatch(definition)
-    if match is None:
-        return ""
-    value = "1" if match.group(2) is None else match.group(2)
-    return f"#define {match.group(1)} {value}\n"
+        whole = unit(text, path, self.folders, self.definitions)
+        return whole.text if whole.files or self.definitions else text
 
 
 @dataclass(frozen=True)
@@ -119,6 +82,21 @@ class Project:
             tuple(dict.fromkeys((*self.build.definitions, *own.definitions))),
         )
 
+    def whole(self, text: str, path: str, through: str | None = None) -> str:
+        """The text that is run for a kernel of the file at ``path``: :meth:`Build.expanded`, or where the kernel's plan
+        goes ``through`` another source, that source with ``text`` in the header's place.
+
+        Raises OSError where that source cannot be read any more.
+        """
+        build = self.build_of(through or path)
+        if through is None:
+            return build.expanded(text, path)
+        source = text_of(through)
+        if source is None:
+            raise OSError(f"{through}, which launches it, cannot be read")
+        known = {str(Path(path).resolve()): text}
+        return unit(source, through, build.folders, build.definitions, known=known).text
+
     def _matches(self, path: str, pattern: str) -> bool:
         if not pattern or self.root is None:
             return True
@@ -148,9 +126,13 @@ def load(root: Path) -> Project:
 
 
 def project_around(path: str) -> Project:
-    """The project of the nearest folder above a file that has a ``dice.toml``, compile commands or a recording."""
+    """The project of the nearest folder above a file that has a ``dice.toml``, compile commands or a recording, or that
+    is a repository."""
     for folder in Path(path).absolute().parents:
-        if any((folder / name).is_file() for name in (FILE, *COMMANDS, RECORDED)):
+        if (
+            any((folder / name).is_file() for name in (FILE, *COMMANDS, RECORDED))
+            or (folder / ".git").exists()
+        ):
             return load(folder)
     return Project()
 
