@@ -153,6 +153,23 @@ def test_exit_codes_of_parts_are_passed_on(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_verify_reads_the_headers_of_the_project(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "block.h").write_text("constexpr int kBlock = 64;\n")
+    (tmp_path / "main.cu").write_text(
+        '#include "kernels/twice.cuh"\n#include "block.h"\n'
+        "void run(float* x, int n) { twice<<<(n + kBlock - 1) / kBlock, kBlock>>>(x, n); }\n"
+    )
+    text = "__global__ void twice(float* x, int n) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+    text += "  if (i < n) x[i] *= 2;\n}\n"
+    header, other = tmp_path / "kernels" / "twice.cuh", tmp_path / "other.cuh"
+    header.write_text(text)
+    other.write_text(text.replace("x[i] *= 2", "x[i] *= 3"))
+    result = dice("verify", str(header), str(other), "--device", "cpu", "--no-cache", "--json")
+    assert json.loads(result.stdout)["verdict"] == "mismatch", result.stdout + result.stderr
+
+
 def test_doctor_names_what_is_missing(tmp_path: Path) -> None:
     empty = tmp_path / "bin"
     empty.mkdir()

@@ -42,7 +42,9 @@ def main(argv: list[str] | None = None) -> int:
     from rich.console import Console
 
     from dice_engine.source.fixture import with_fixture
+    from dice_engine.source.holes import find_holes
     from dice_engine.source.plans import kernel_plan
+    from dice_engine.source.project import project_around
     from dice_engine.verify.cache import VerdictCache
     from dice_engine.verify.report import show
     from dice_engine.verify.session import VerifySession
@@ -59,8 +61,11 @@ def main(argv: list[str] | None = None) -> int:
                 verdict = session.verify_module(reference, candidate)
             else:
                 kernel = options.kernel or _changed_kernel(parser, reference, candidate)
-                plan = with_fixture(kernel_plan(reference, kernel), str(options.reference))
-                verdict = session.verify_kernel(reference, candidate, kernel, plan)
+                here, project = str(options.reference.absolute()), project_around(str(options.reference))
+                known = {hole.name: hole.plan for hole in find_holes(reference, here, project)}
+                plan = with_fixture(known.get(kernel) or kernel_plan(reference, kernel), here)
+                original, edited = (project.whole(one, here, plan.through) for one in (reference, candidate))
+                verdict = session.verify_kernel(original, edited, kernel, plan)
     except Failed as failure:
         parser.error(failure.reason)
     finally:
