@@ -6,7 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ import torch
 
 import dice_engine
 from dice_engine.chat import core_end, may_end
+from dice_engine.decode.forks import forks
 from dice_engine.decode.generation import decoder_of
-from dice_engine.decode.jobs import BlockEvent, DecodeRequest, Job, JobFailed
+from dice_engine.decode.jobs import BlockEvent, DecodeRequest, Job, JobFailed, Reply
 from dice_engine.decode.strategies import DecodeOptions, StrategyName
 from dice_engine.loading import checkpoint_folder
 from dice_engine.model.config import CheckpointError
@@ -56,8 +57,12 @@ class BlockProgress:
 class Task:
     """A request that an engine works on. ``events`` are those that nobody has taken yet, in order."""
 
-    def __init__(self, request: CoreRequest, job: Job, stop: Sequence[str]) -> None:
-        self.request, self.job, self.stop = request, job, list(stop)
+    def __init__(self, request: CoreRequest, n: int, stop: Sequence[str], priority: int) -> None:
+        self.request, self.stop, self.priority = request, list(stop), priority
+        self.n = n
+        """Candidates that come."""
+        self.jobs: dict[Job, int] = {}
+        """What is decoded for it, and the index of each one's first candidate."""
         self.events: deque[BlockProgress | Candidate] = deque()
         self.error: Exception | None = None
         self.finished = 0
@@ -66,7 +71,12 @@ class Task:
     @property
     def done(self) -> bool:
         """No more events come."""
-        return self.error is not None or self.finished == len(self.job.replies)
+        return self.error is not None or self.finished == self.n
+
+    @property
+    def to_fork(self) -> bool:
+        """The candidates after the first wait for it."""
+        return sum(len(job.replies) for job in self.jobs) < self.n
 
 
 class Engine:
@@ -191,7 +201,7 @@ class Engine:
         n: int = 8,
         seed: int = 0,
         *,
-        temperature: float = 0.8,
+        temperature: float | None = None,
         max_new_tokens: int = 1024,
         strategy: StrategyName = "low_confidence_dynamic",
         steps: int | None = None,
@@ -202,7 +212,9 @@ class Engine:
         stop: Sequence[str] = (),
         priority: int = 0,
     ) -> Task:
-        """Queue ``n`` candidates. Candidate 0 is greedy, i > 0 is drawn at ``temperature`` with ``seed + i``.
+        """Queue ``n`` candidates. Candidate 0 is greedy, i > 0 is drawn at ``temperature`` with ``seed + i``; without
+        a temperature it takes the i-th likeliest other turn where the first one was least sure, and goes on from
+        there (see ``decode/forks.py``): no two are alike, and where there are no such turns fewer than ``n`` come.
         A core ends before the first of the texts in ``stop``. Requests of higher ``priority`` go first.
 
         Events are a :class:`BlockProgress` for each block and a :class:`Candidate` for each that is done. Raises
@@ -223,18 +235,27 @@ class Engine:
             top_k=top_k,
             top_p=top_p,
         )
-        seeds = [seed + i for i in range(n)]
-        temperatures = [0.0] + [temperature] * (n - 1)
-        job = self._decoder.submit(
-            DecodeRequest(prompt, options, seeds, temperatures, self.tokenizer.stop_ids), priority
+        task = Task(request, n, stop, priority)
+        alone = temperature is None
+        seeds = [seed + i for i in range(1 if alone else n)]
+        temperatures = [0.0] + [temperature or 0.0] * (len(seeds) - 1)
+        stop_ids = self.tokenizer.stop_ids
+        self._decode(
+            task, 0, DecodeRequest(prompt, options, seeds, temperatures, stop_ids, keep=n > len(seeds))
         )
-        task = self._tasks[job] = Task(request, job, stop)
         return task
+
+    def _decode(self, task: Task, first: int, request: DecodeRequest) -> Job:
+        job = self._decoder.submit(request, task.priority)
+        task.jobs[job] = first
+        self._tasks[job] = task
+        return job
 
     def cancel(self, task: Task) -> None:
         """Nothing more is decoded for ``task``; harmless when it is done."""
-        self._decoder.cancel(task.job)
-        self._tasks.pop(task.job, None)
+        for job in task.jobs:
+            self._decoder.cancel(job)
+            self._tasks.pop(job, None)
 
     def step(self) -> None:
         """One pass for everything submitted; what happened is in the tasks' ``events``."""
@@ -248,22 +269,40 @@ class Engine:
                 self._tell(task, event)
 
     def _tell(self, task: Task, event: BlockEvent) -> None:
-        reply = task.job.replies[event.candidate]
+        reply, index = event.job.replies[event.candidate], task.jobs[event.job] + event.candidate
         core = self._core(task, reply.tokens, len(event.tokens), event.finished)
         if core is not None:
-            self._decoder.stop(task.job, event.candidate)  # harmless where it has finished
+            self._decoder.stop(event.job, event.candidate)  # harmless where it has finished
             task.finished += 1
         task.events.append(
-            BlockProgress(
-                *(event.candidate, len(reply.tokens), task.finished, len(task.job.replies)),
-                *(event.tokens, event.steps),
-            )
+            BlockProgress(index, len(reply.tokens), task.finished, task.n, event.tokens, event.steps)
         )
         if core is not None:
             seconds = time.monotonic() - task.started
-            task.events.append(
-                Candidate(event.candidate, core, reply.tokens, reply.step_map, reply.stopped, seconds)
+            task.events.append(Candidate(index, core, reply.tokens, reply.step_map, reply.stopped, seconds))
+            if task.to_fork:
+                self._fork(task, event.job.request, reply)
+
+    def _fork(self, task: Task, request: DecodeRequest, reply: Reply) -> None:
+        """Begin the candidates that leave ``reply``, the first one's."""
+        decoder, stop_ids = self._decoder, self.tokenizer.stop_ids
+        last = request.options.max_new_tokens - 1  # what is forced must leave something to decode
+        try:
+            found = forks(
+                *(self.model, decoder.pool, request.prompt, reply.tokens, reply.step_map, decoder.size),
+                banned=stop_ids,
             )
+            found = [fork for fork in found if fork.place < last][: task.n - 1]
+            task.n = 1 + len(found)
+            for index, fork in enumerate(found, 1):
+                forced = [*reply.tokens[: fork.place], fork.token]
+                job = self._decode(task, index, replace(request, forced=forced, keep=False))
+                steps = job.replies[0].step_map = [*reply.step_map[: fork.place], 0]
+                task.events.append(
+                    BlockProgress(index, len(forced), task.finished, task.n, forced, list(steps))
+                )
+        except (torch.OutOfMemoryError, ValueError) as error:
+            task.error = error
 
     def _core(self, task: Task, tokens: list[int], new: int, finished: bool) -> str | None:
         """The core, without its given beginning, in a reply whose last ``new`` tokens have just come; None: there is

@@ -141,10 +141,12 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("--reference", type=Path, metavar="FILE.py", help="a PyTorch module with get_inputs")
     parser.add_argument("-n", type=whole(1), default=8, metavar="N", help="how many candidates (8)")
     parser.add_argument(
-        "--seed", type=int, default=0, help="the first seed; candidate i draws with seed + i (0)"
+        "--seed", type=int, default=0, help="with --temperature candidate i draws with seed + i (0)"
     )
     parser.add_argument(
-        "--temperature", type=float, default=0.8, help="of all candidates but the greedy first (0.8)"
+        "--temperature",
+        type=float,
+        help="draw all candidates but the greedy first at it (they leave the first where it was least sure)",
     )
     parser.add_argument("--max-new-tokens", type=whole(1), default=1536, metavar="N", help="at most (1536)")
     parser.add_argument(

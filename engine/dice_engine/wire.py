@@ -19,7 +19,7 @@ from dice_engine.source.plan import Plan
 from dice_engine.typed import TypeMismatch, plain, structure
 from dice_engine.verify.verdict import Verdict
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAX_FRAME = 8 * 2**20
 HEADER = struct.Struct(">I")
 
@@ -43,8 +43,8 @@ class Hello:
 
 @dataclass(frozen=True)
 class GenerateRequest:
-    """Decode ``n`` candidates: events ``progress`` and ``candidate``, then ``done``. The first is greedy, the others
-    are drawn at ``temperature`` with seeds ``seed + i``."""
+    """Decode ``n`` candidates at most: events ``progress`` and ``candidate``, then ``done``. The first is greedy, the
+    others leave it where it was least sure, or are drawn at a ``temperature`` with seeds ``seed + i``."""
 
     type: ClassVar[str] = "generate"
     id: str
@@ -55,7 +55,7 @@ class GenerateRequest:
     """What is to be made faster: see ``dice_engine.prompts``."""
     n: int = 8
     seed: int = 0
-    temperature: float = 0.8
+    temperature: float | None = None
     max_new_tokens: int = 1536
     checkpoint: str | None = None
     """Folder of the model; None: the embedded one."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dice_engine
 import pytest
+import torch
 from dice_engine import generate
 from dice_engine.engine import BlockProgress, Candidate, Engine
 from dice_engine.model.config import CheckpointError
@@ -23,19 +24,65 @@ def engine(tiny_checkpoint: Path) -> Engine:
 
 
 def test_first_is_greedy_the_rest_are_seeded(engine: Engine) -> None:
-    found = engine.candidates(REQUEST, n=4, seed=7, max_new_tokens=24)
+    options = {"temperature": 0.8, "max_new_tokens": 24}
+    found = engine.candidates(REQUEST, n=4, seed=7, **options)
     assert [c.index for c in found] == [0, 1, 2, 3]
     prompt = build_prompt(REQUEST, engine.tokenizer)
     assert found[0].tokens == engine.model.generate(prompt, 24).tokens[0]
     assert found[2].tokens == engine.model.generate(prompt, 24, temperature=0.8, seed=9).tokens[0]
     assert found == [
         Candidate(**{**again.__dict__, "seconds": c.seconds})
-        for again, c in zip(engine.candidates(REQUEST, n=4, seed=7, max_new_tokens=24), found, strict=True)
+        for again, c in zip(engine.candidates(REQUEST, n=4, seed=7, **options), found, strict=True)
     ]
     for c in found:
         assert c.core == engine.tokenizer.decode(c.tokens) and len(c.step_map) == len(c.tokens)
         assert c.complete == (c.tokens[-1] == 0)
-    assert engine.candidates(REQUEST, n=4, seed=8, max_new_tokens=24)[1].tokens == found[2].tokens
+    assert engine.candidates(REQUEST, n=4, seed=8, **options)[1].tokens == found[2].tokens
+
+
+@pytest.mark.parametrize("begin", ["", "float y = "])
+def test_without_a_temperature_the_others_leave_the_first(engine: Engine, begin: str) -> None:
+    request = replace(REQUEST, begin=begin)
+    seen: list[BlockProgress] = []
+    first, *others = engine.candidates(request, n=12, max_new_tokens=100, on_block=seen.append)
+    prompt = [*build_prompt(REQUEST, engine.tokenizer), *engine.tokenizer.encode(begin)]
+    assert first.tokens == engine.model.generate(prompt, 100).tokens[0]
+    assert [c.index for c in others] == list(range(1, 12))
+    assert len({tuple(c.tokens) for c in (first, *others)}) == 12
+    for c in others:
+        place = next(i for i, (a, b) in enumerate(zip(first.tokens, c.tokens, strict=False)) if a != b)
+        taken = [*first.tokens[:place], c.tokens[place]]
+        assert c.tokens[place] not in engine.tokenizer.stop_ids
+        assert c.tokens == engine.model.generate(prompt, 100, forced=taken).tokens[0], "greedy from there on"
+        assert c.step_map[: place + 1] == [*first.step_map[:place], 0] and len(c.step_map) == len(c.tokens)
+        assert c.core == engine.tokenizer.decode(c.tokens)
+    for c in (first, *others):
+        mine = [p for p in seen if p.candidate == c.index]
+        assert [t for p in mine for t in p.new] == c.tokens
+        assert [s for p in mine for s in p.steps] == c.step_map
+    fewer = engine.candidates(request, n=5, max_new_tokens=100)
+    assert [c.tokens for c in fewer] == [c.tokens for c in (first, *others[:4])], "the likeliest come first"
+
+
+def test_fewer_candidates_where_there_is_no_room_to_differ(engine: Engine) -> None:
+    assert len(engine.candidates(REQUEST, n=8, max_new_tokens=1)) == 1
+    assert len(engine.candidates(REQUEST, n=8, max_new_tokens=2)) == 3
+    assert len(engine.candidates(REQUEST, n=1, max_new_tokens=8)) == 1
+
+
+def test_memory_that_runs_out_at_a_fork_ends_its_request_only(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("no memory")
+
+    other = engine.submit(REQUEST, 3, temperature=0.8, max_new_tokens=24)
+    monkeypatch.setattr("dice_engine.engine.forks", exhausted)
+    with pytest.raises(torch.OutOfMemoryError):
+        engine.candidates(REQUEST, 3, max_new_tokens=16)
+    while not other.done:
+        engine.step()
+    assert other.error is None and other.finished == 3
 
 
 def test_many_requests_give_what_each_gives_alone(engine: Engine) -> None:
@@ -57,11 +104,12 @@ def test_many_requests_give_what_each_gives_alone(engine: Engine) -> None:
 
 
 def test_stop_texts(engine: Engine) -> None:
-    whole = engine.candidates(REQUEST, n=3, seed=7, max_new_tokens=40)
+    whole = engine.candidates(REQUEST, n=3, seed=7, temperature=0.8, max_new_tokens=40)
     for c in whole:
         for length in (1, 3):
             stop = c.core[len(c.core) // 2 :][:length]
-            found = engine.candidates(REQUEST, n=3, seed=7, max_new_tokens=40, stop=["no such text", stop])
+            stops = ["no such text", stop]
+            found = engine.candidates(REQUEST, 3, 7, temperature=0.8, max_new_tokens=40, stop=stops)
             for cut, full in zip(found, whole, strict=True):
                 assert cut.core == full.core.partition(stop)[0]
                 assert full.tokens[: len(cut.tokens)] == cut.tokens

@@ -131,7 +131,7 @@ class BatchDecoder:
     @torch.inference_mode()
     def step(self) -> list[Event]:
         """Prefill what is waiting, run one pass, and tell what is known of the passes so far."""
-        self._admit()
+        self.admit()
         self._pause()
         launched = None
         while self._live and launched is None:
@@ -160,7 +160,9 @@ class BatchDecoder:
         end = -(-job.limit // self.size) * self.size
         return self.pool.pages_of(end) - job.start // self.pool.size
 
-    def _admit(self) -> None:
+    @torch.inference_mode()
+    def admit(self) -> None:
+        """Prefill what is waiting, as far as one step does, and give rows to its candidates."""
         budget = PREFILL_TOKENS
         while self._waiting and budget > 0:
             job = self._waiting[0]
@@ -355,6 +357,11 @@ class BatchDecoder:
 
     def _leave(self, row: _Live, broken: bool = False) -> None:
         """The last row takes the place of one that has finished."""
+        request, reply = row.job.request, row.job.replies[row.candidate]
+        if request.keep and not broken:
+            # The keys and values of its last block were never committed.
+            written = [*request.prompt, *reply.tokens][: max(0, row.start - self.size)]
+            self.pool.remember(written, row.pages)
         last = self._live.pop()
         if last is row:
             self._rows.active[row.place] = 0

@@ -28,6 +28,8 @@ class DecodeRequest:
     stop_ids: Sequence[int] | None = None
     forced: Sequence[int] = ()
     """Tokens that every reply begins with: part of it, and of its length, but not decoded."""
+    keep: bool = False
+    """Let later requests that begin like a reply find its keys and values."""
 
     def check(self, config: SdarConfig) -> None:
         """Raises ``ValueError`` with one clear line for a request that the model cannot decode."""
