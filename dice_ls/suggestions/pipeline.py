@@ -16,6 +16,7 @@ from dice_engine.wire import CandidateEvent, Progress
 
 from dice_ls.suggestions.requests import NotCheckable, Request
 from dice_ls.suggestions.store import Candidate, Record, Trace, squeezed
+from dice_ls.suggestions.turns import Turns
 
 _AT_ONCE = 2
 
@@ -66,7 +67,7 @@ class _Search:
         self._client = client
         self._request = request
         self._record = record
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns = Turns(_AT_ONCE)
         self._verdicts: dict[str, asyncio.Task[Verdict]] = {}
         """By the candidate's text without its spacing: the same code is judged once."""
 
@@ -113,16 +114,17 @@ class _Search:
             )
         else:
             if text not in self._verdicts:
-                self._verdicts[text] = asyncio.ensure_future(self._verify(event.core))
+                self._verdicts[text] = asyncio.ensure_future(self._verify(event.core, event.index))
             verdict = await asyncio.shield(self._verdicts[text])
         seconds = time.monotonic() - started
         decoded = self._record.candidates[event.index]
         self._record.candidates[event.index] = replace(decoded, verdict=verdict, seconds=seconds)
         self.news.set()
 
-    async def _verify(self, core: str) -> Verdict:
+    async def _verify(self, core: str, index: int) -> Verdict:
         """The engine's verdict. A failure of the machinery is no fault of the candidate; a dead engine ends it all."""
-        async with self._turns:
+        # The engine numbers candidates by what its model likes most.
+        async with self._turns.wait(index):
             try:
                 return await self._client.verify(await asyncio.to_thread(self._request.verify, core))
             except LiteralError as error:
