@@ -10,7 +10,8 @@ import pytest
 from dice_engine.verify.verdict import Verdict
 from dice_training.data import DataError
 from dice_training.evaluate.cli import table
-from dice_training.evaluate.infill import Judged, pass_at_k, read_candidates, summarise
+from dice_training.evaluate.infill import Judged, read_candidates, summarise
+from dice_training.evaluate.scores import pass_at_k
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,7 @@ def test_summary_counts_the_greedy_candidate_and_every_verdict() -> None:
     ]
     summary = summarise(rows, 2)
     assert summary["all"] == {"rows": 4, "pass@1": 0.5, "pass@2": 0.75, "exact@1": 0.5}
+    assert summary["distinct"] == 1.5
     assert summary["module"]["pass@1"] == 0.5 and summary["kernel_body"]["pass@2"] == 0.5
     assert summary["verdicts"] == {
         "mismatch": 2,

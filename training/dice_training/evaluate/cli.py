@@ -168,6 +168,7 @@ def table(summary: dict[str, Any]) -> str:
         cells = "".join(f"{scores[c]:>10}" if c == "rows" else f"{scores[c]:>10.1%}" for c in columns)
         lines.append(f"{name:18}" + cells)
     total = sum(summary["verdicts"].values())
+    lines.append(f"different candidates a row: {summary['distinct']:.2f}")
     lines.append("verdicts of all candidates: ")
     lines += [f"  {name:32}{count:>6}  {count / total:6.1%}" for name, count in summary["verdicts"].items()]
     return "\n".join(lines)

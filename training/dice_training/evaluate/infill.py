@@ -14,7 +14,7 @@ from dice_engine.verify.verdict import CORRECT, Verdict
 
 from dice_training.data import DataError, read_rows, request_of
 from dice_training.evaluate.benchmark import MAX_NEW_TOKENS
-from dice_training.evaluate.scores import label, mean, pass_at_k
+from dice_training.evaluate.scores import label, mean
 from dice_training.judging import LOCAL, Case, JudgePool, Options, open_pool
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def judge(decoded: list[Judged], pool: JudgePool, report: Report) -> list[Judged
 
 
 def summarise(judged: Iterable[Judged], n: int) -> dict[str, Any]:
-    """pass@1 is the greedy candidate's share; pass@k for k > 1 is the unbiased estimate over all n."""
+    """pass@k is the share of rows with a correct one among the first k candidates: what is offered to who asks for k.
+    ``distinct`` is how many different candidates a row has on average, spacing aside."""
     items = list(judged)
     kinds = sorted({item.row["kind"] for item in items})
 
@@ -131,13 +132,12 @@ def summarise(judged: Iterable[Judged], n: int) -> dict[str, Any]:
         result: dict[str, Any] = {"rows": len(part), "pass@1": mean(item.correct[0] for item in part)}
         for k in (2, 4, 8):
             if k <= n:
-                result[f"pass@{k}"] = mean(
-                    pass_at_k(sum(item.correct), len(item.correct), k) for item in part
-                )
+                result[f"pass@{k}"] = mean(any(item.correct[:k]) for item in part)
         result["exact@1"] = mean(item.cores[0] == item.row["core"] for item in part)
         return result
 
     summary = {"all": scores(items)}
     summary.update({kind: scores([item for item in items if item.row["kind"] == kind]) for kind in kinds})
     verdicts = Counter(label(verdict) for item in items for verdict in item.verdicts)
-    return {"n": n, **summary, "verdicts": dict(verdicts.most_common())}
+    distinct = mean(len({" ".join(core.split()) for core in item.cores}) for item in items)
+    return {"n": n, **summary, "distinct": distinct, "verdicts": dict(verdicts.most_common())}
