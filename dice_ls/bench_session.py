@@ -79,10 +79,8 @@ class Session:
         self._process.kill()
         self._process.wait()
         if self._engine:
-            program = (
-                "import asyncio; from dice_ls.bench_session import end_engine; asyncio.run(end_engine())"
-            )
-            subprocess.run([sys.executable, "-c", program], env=self._environment, timeout=60, check=False)
+            stop = [sys.executable, "-m", "dice_engine.service", "--stop", "--json"]
+            subprocess.run(stop, env=self._environment, timeout=60, check=False, stdout=subprocess.DEVNULL)
         self._folder.cleanup()
 
     def open(self, uri: str, text: str) -> float:
@@ -190,13 +188,3 @@ async def _until_idle() -> None:
     while (await client.status()).active and time.monotonic() < deadline:
         await asyncio.sleep(0.002)
     await client.close()
-
-
-async def end_engine() -> None:
-    """End the engine that serves this runtime folder, if one does."""
-    from dice_engine.client import EngineClient, EngineError
-
-    try:
-        await (await EngineClient.connect(start=False)).shutdown()
-    except EngineError:
-        return
