@@ -91,6 +91,12 @@ _TEXT = """
 1 | torch.frac({x})
 2 | torch.nan_to_num({x}, nan={a})
 1 | torch.lgamma(torch.abs({x}) + {b})
+2 | torch.clone({x})
+1 | torch.detach({x})
+1 | nn.Identity() | {m}({x})
+1 | {x}.to(torch.float32)
+1 | {x} + torch.full_like({x}, {s})
+1 | {x} * torch.ones_like({x})
 # arithmetic
 5 | {x} + {s}
 3 | torch.add({x}, {s})
@@ -142,6 +148,12 @@ _TEXT = """
 1 | torch.logical_xor({x} > 0, {y} > 0)
 2 | torch.isnan(torch.log({x}))
 1 | torch.isinf({x} / torch.round({x}))
+2 | torch.isneginf(torch.log(torch.round(torch.abs({x}))))
+2 | torch.isin(torch.round({x}), torch.round({row}))
+1 | torch.bitwise_xor({x} > {s}, {y} > {s})
+1 | torch.bitwise_xor(torch.round({x}).to(torch.int32), {k})
+1 | torch.bucketize({x}, torch.sort({row})[0])
+1 | torch.where({x} > {s}, {x}, torch.full_like({x}, {a}))
 3 | torch.where({x} > {s}, {x}, {x} * {a})
 3 | torch.where({x} > {y}, {x}, {y})
 2 | torch.where({x} > 0, {x}, torch.zeros_like({x}))
@@ -183,6 +195,12 @@ _TEXT = """
 2 | nn.PixelShuffle(2) | {m}({x})
 1 | F.pixel_unshuffle({x}, 2)
 1 | torch.diag_embed({x})
+1 | {x}.reshape({x}.size(0), -1)
+1 | torch.reshape({x}, (-1,))
+2 | {x}.t()
+1 | torch.unbind({x}, dim={d})[0]
+1 | torch.select({x}, {d}, 0)
+1 | torch.narrow({x}, {d}, 0, {k})
 1 | {x}.unfold({d}, 2, 1)
 2 | nn.Unfold(kernel_size=2, stride=2) | {m}({x})
 # gathers
@@ -210,6 +228,7 @@ _TEXT = """
 2 | torch.any({x} > {b}, dim={d})
 2 | torch.count_nonzero({x} > {s}, dim={d})
 2 | torch.std({x}, dim={d})
+1 | torch.nansum({x}, dim={d})
 1 | torch.var({x}, dim={d}, unbiased=False)
 2 | torch.norm({x}, dim={d})
 1 | torch.norm({x}, p=1, dim={d})
@@ -266,6 +285,9 @@ _TEXT = """
 1 | torch.mm({x}, {y}.t())
 1 | torch.einsum("bij,bkj->bik", {x}, {y})
 1 | torch.einsum("ij,kj->ik", {x}, {y})
+1 | torch.einsum("bi,bi->b", {x}, {y})
+1 | torch.bmm({x}, {x}.transpose(1, 2))
+1 | torch.baddbmm({x}, {x}, {y})
 1 | F.scaled_dot_product_attention({x}, {y}, {z})
 1 | torch.outer({row}, {row})
 # windows
@@ -289,6 +311,8 @@ _TEXT = """
 2 | nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False) | {m}({x})
 2 | F.interpolate({x}, scale_factor=2, mode="bilinear", align_corners=True)
 1 | F.interpolate({x}, scale_factor=2)
+1 | F.max_pool3d({x}, 2)
+1 | nn.AvgPool3d(2) | {m}({x})
 """
 
 

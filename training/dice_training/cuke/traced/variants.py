@@ -13,9 +13,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from dice_training.cuke.traced.invented_ops import STATEMENTS
 from dice_training.cuke.words import fresh_name
 
-_RENAMED, _RESIZED, _RENUMBERED, _SWAPPED, _LONGER, _SHORTER = 0.5, 0.6, 0.5, 0.6, 0.2, 0.1
+_RENAMED, _RESIZED, _RENUMBERED, _SWAPPED, _LONGER, _SHORTER = 0.5, 0.6, 0.5, 0.5, 0.4, 0.1
 """How often each is done at all."""
 _SIZES = (
     2,
@@ -131,7 +132,10 @@ _SORTS = tuple(
         torch.triu torch.tril
     """.strip().splitlines()
 )
-_ELEMENTWISE = (_SORTS[0], _SORTS[0], _SORTS[1], _SORTS[2], _SORTS[4])
+_ALONE = [
+    s for s in STATEMENTS if not s.constructor and set(re.findall(r"\{(\w+)\}", s.expression)) <= {*"xdeabsk"}
+]
+"""Statements about one tensor, whatever its sizes."""
 _SORT_OF = {name: sort for sort in _SORTS for name in sort}
 _OPERATOR = re.compile(r"(?:torch|F|nn)\.\w+(?:\(\))?")
 
@@ -249,16 +253,19 @@ def _steps(text: str) -> list[ast.Assign]:
 
 
 def _longer(text: str, rng: random.Random) -> str:
-    """One more operator behind a step."""
+    """One more statement before or behind a step."""
     steps = _steps(text)
     if not steps:
         return text
     step, lines = rng.choice(steps), text.split("\n")
-    name = ast.unparse(step.targets[0])
-    operator = rng.choice(rng.choice(_ELEMENTWISE))
-    if operator.startswith("F.") and "nn.functional as F" not in text:
-        operator = rng.choice(_ELEMENTWISE[0])
-    lines.insert(step.lineno, f"{' ' * step.col_offset}{name} = {operator}({name})")
+    fields = {"x": ast.unparse(step.targets[0]), "d": rng.choice(("-1", "0", "1", "1", "2")), "e": "0"}
+    fields |= {"a": rng.choice(_NUMBERS), "s": rng.choice(_NUMBERS), "b": rng.choice(("1.0", "2.0", "3.0"))}
+    fields["k"] = rng.choice(("1", "2", "3"))
+    functional = "nn.functional as F" in text
+    choices = [s for s in _ALONE if functional or "F." not in s.expression]
+    statement = rng.choices(choices, [s.weight for s in choices])[0]
+    line = f"{' ' * step.col_offset}{fields['x']} = {statement.expression.format(**fields)}"
+    lines.insert(step.lineno - (rng.random() < 0.4), line)
     return "\n".join(lines)
 
 
