@@ -140,6 +140,12 @@ class Document:
         self._edits = None
         self._take(None)
 
+    def outdated(self) -> None:
+        """A file that the plans may come through was written."""
+        self._exact = False
+        if self._search is not None:
+            self._edits = None
+
     def whole(self, hole: Hole) -> tuple[str, Hole]:
         """The text that a check runs, and the hole in it: the document, with what is around a notebook's cell."""
         if self.around is None:

@@ -9,6 +9,7 @@ _NAMES = (
     "lifecycle",
     "configuration",
     "documents",
+    "watched_files",
     "code_actions",
     "code_lens",
     "evidence",

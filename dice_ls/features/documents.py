@@ -7,7 +7,7 @@ from pathlib import Path
 from lsprotocol import types
 from pygls.uris import to_fs_path
 
-from dice_ls.features import diagnostics, trust
+from dice_ls.features import diagnostics, trust, watched_files
 from dice_ls.language_server import DiceServer, file_of
 
 
@@ -29,6 +29,7 @@ def register(server: DiceServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
     async def did_save(ls: DiceServer, params: types.DidSaveTextDocumentParams) -> None:
         board.check_saved(params.text_document.uri)
+        watched_files.written(ls, [params.text_document.uri])
         await _search_edited(ls, params.text_document.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lsprotocol import types
 
-from dice_ls.features import configuration
+from dice_ls.features import configuration, watched_files
 from dice_ls.language_server import DiceServer
 from dice_ls.positions import Encoding
 
@@ -24,6 +24,7 @@ def register(server: DiceServer) -> None:
     @server.feature(types.INITIALIZED)
     async def initialized(ls: DiceServer, _params: types.InitializedParams) -> None:
         await configuration.when_ready(ls)
+        watched_files.when_ready(ls)
         await ls.watch.follow(ls.roots())
         ls.say_project_problems()
 

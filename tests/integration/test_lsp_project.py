@@ -108,3 +108,26 @@ async def test_a_kernel_of_a_header_runs_in_the_source_that_launches_it(workplac
     client.apply(uri, rewrite["edit"])
     start, end = SCALE.index("{") + 1, SCALE.rindex("}")
     assert client.texts[uri] == SCALE[:start] + FAST + SCALE[end:]
+
+
+@pytest.mark.parametrize("told", ["saved", "watched"])
+async def test_plans_follow_the_headers_that_they_come_through(workplace: Workplace, told: str) -> None:
+    root = workplace.workspace
+    (root / "sizes.h").write_text("// nothing yet\n")
+    client = await workplace.client()
+    text = (
+        '#include "sizes.h"\n'
+        + SCALE
+        + "void go(float* x, float* y, int n) { scale<<<n / W, W>>>(x, y, 2, n); }\n"
+    )
+    uri = client.open(root / "a.cu", text, "cuda")
+    assert await client.lenses(uri) == ["DICE: no plan, add @dice"]
+    (root / "sizes.h").write_text("#define W 64\n")
+    header = {"uri": (root / "sizes.h").as_uri()}
+    if told == "saved":
+        client.open(root / "sizes.h", "#define W 64\n", "cuda-cpp")
+        client.notify("textDocument/didSave", {"textDocument": header})
+    else:
+        client.notify("workspace/didChangeWatchedFiles", {"changes": [{**header, "type": 2}]})
+    await client.wait(lambda: any(method == "workspace/codeLens/refresh" for method, _ in client.requests))
+    assert await client.lenses(uri) == ["DICE: find faster"]
