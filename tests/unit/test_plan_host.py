@@ -101,12 +101,14 @@ def test_the_plan_is_shown() -> None:
     assert "a[M, K], b[K, N]" in shown["a"].origin
 
 
-def test_a_function_of_pointers_goes_before_one_of_tensors() -> None:
+def test_a_function_of_tensors_goes_before_one_of_pointers() -> None:
     text = TEXT + (
         "\nvoid raw_gate(const float* x, const float* g, float* y, int n) {\n"
         "  gate_kernel<float><<<(n + 255) / 256, 256>>>(x, g, y, n);\n}\n"
     )
-    assert plan("gate_kernel", text).source == "launch"
+    assert plan("gate_kernel", text).source == "host"
+    text = text.replace("torch::Tensor gate(", "torch::Tensor gate(Unknown why, ")
+    assert plan("gate_kernel", text).source == "launch", "where that one cannot be called"
 
 
 def test_every_kernel_of_the_file_is_listed() -> None:

@@ -149,7 +149,7 @@ def _file_plan(
 ) -> Plan:
     """What the file itself tells. ``known``: buffers that the annotation fills."""
     callers = program.launchers(kernel)
-    host, templates = (annotation.host, annotation.templates) if annotation is not None else (None, ())
+    host = annotation.host if annotation is not None else None
     if host is not None:
         callers = [f for f in callers if f.name == host]
     if not callers:
@@ -158,27 +158,37 @@ def _file_plan(
     raw = [f for f in callers if f.name != "main" and _is_raw(f)]
     raw.sort(key=lambda f: (bool(f.template_params) and not f.instantiations, len(f.launches), f.line))
     tensors = [f for f in callers if takes_tensors(f)]
-    if not raw and not tensors:
-        return Plan.none(_not_raw(kernel, callers))
-    if annotation is not None and annotation.fixture is not None:
+    if annotation is not None and annotation.buffers:
+        tensors = []  # its words are about pointers
+    if annotation is not None and annotation.fixture is not None and (raw or tensors):
         return _called_with_fixture((raw or tensors)[0], kernel)
-    plans = []
-    for wrapper in raw:
-        key = (kernel, frozenset(known), repr(templates), program.reads(wrapper))
-        plan = _PLANS.get(key) or _wrapper_plan(program, kernel, wrapper, known, templates)
-        _PLANS.keep(key, plan)
+    first = None
+    for function in [*tensors, *raw]:
+        plan = _plan_through(program, kernel, function, known, annotation)
         if plan.runnable:
             return plan
-        plans.append(plan)
-    for function in tensors:
+        first = first or plan
+    return first or Plan.none(_not_raw(kernel, callers))
+
+
+def _plan_through(
+    program: HostProgram,
+    kernel: str,
+    function: HostFunction,
+    known: Collection[str],
+    annotation: Annotation | None,
+) -> Plan:
+    """The plan that calls one function; kept for as long as nothing that it depends on changes."""
+    if takes_tensors(function):
         told = (annotation.inputs, annotation.fills) if annotation is not None else ()
         key = (kernel, repr(told), program.reads(function))
         plan = _PLANS.get(key) or host_plan(program, kernel, function, annotation)
-        _PLANS.keep(key, plan)
-        if plan.runnable:
-            return plan
-        plans.append(plan)
-    return plans[0]
+    else:
+        templates = annotation.templates if annotation is not None else ()
+        key = (kernel, frozenset(known), repr(templates), program.reads(function))
+        plan = _PLANS.get(key) or _wrapper_plan(program, kernel, function, known, templates)
+    _PLANS.keep(key, plan)
+    return plan
 
 
 def _called_with_fixture(function: HostFunction, kernel: str) -> Plan:
