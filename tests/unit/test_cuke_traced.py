@@ -438,3 +438,11 @@ def test_a_second_round_of_tasks_is_of_variants(tmp_path: Path) -> None:
     assert rows[0]["reference"] == given and {row["task"] for row in rows} == {"1"}
     assert len({row["reference"] for row in rows}) > 3
     assert rows == [row_of_task(str(file), 3, index, "module", None) for index in range(6)]
+
+
+@pytest.mark.parametrize(("columns", "own"), [(64, True), (512, False)])
+def test_products_with_long_sums_stay_in_torch(columns: int, own: bool) -> None:
+    text = task("torch.relu(self.fc(x))", f"torch.randn(4, {columns})", f"self.fc = nn.Linear({columns}, 8)")
+    answer = write(text, "Model")
+    assert answer.kept == (() if own else ("linear",))
+    assert ("self.fc(x)" in answer.class_text) != own

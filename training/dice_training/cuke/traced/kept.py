@@ -20,6 +20,8 @@ from dice_training.cuke.traced.values import CTYPES, Constant, Line, Unwritten, 
 
 LEAST_PRODUCT = 1 << 23
 """Multiply-adds from which a product of matrices or a convolution is left to the library."""
+LONG_SUM = 256
+"""So is one whose elements are sums of so many: a thread that adds them one by one takes too long."""
 _SMALL = frozenset(("mv", "dot", "vdot"))
 _RECURRENT = frozenset(("lstm", "gru", "rnn_tanh", "rnn_relu"))
 _CONVOLUTIONS = re.compile(r"conv(_transpose)?[123]d$")
@@ -50,7 +52,11 @@ _NO_FUNCTION = re.compile(r"rand|bernoulli|multinomial|^_|_$|copy|item|equal|res
 def left_to_torch(traced: Traced) -> set[Node]:
     """Nodes that are worth keeping: large products beside which there is other work, and recurrent layers."""
     calls = [node for node in traced.graph.nodes if node.op == "call_function"]
-    large = {node for node in calls if multiply_adds(node, traced) >= LEAST_PRODUCT}
+    large = {
+        node
+        for node in calls
+        if multiply_adds(node, traced) >= LEAST_PRODUCT or _summed(node, traced) >= LONG_SUM
+    }
     recurrent = {node for node in calls if base_name(node.target) in _RECURRENT}
     complex_ = {node for node in calls if not _readable(node)}
     if all(node in large or is_free(node) for node in calls):
@@ -85,10 +91,9 @@ def multiply_adds(node: Node, traced: Traced) -> int:
     name, out = base_name(node.target), node.meta.get("val")
     if name in _SMALL or not isinstance(out, torch.Tensor):
         return 0
-    given = [_meta(argument, traced) for argument in node.args]
     if name in _MATRICES:
-        factor = given[_MATRICES[name]]
-        return out.numel() * (factor.shape[-1] if factor is not None and factor.dim() else 1)
+        return out.numel() * _summed(node, traced)
+    given = [_meta(argument, traced) for argument in node.args]
     if _CONVOLUTIONS.match(name):
         x, weight = given[0], given[1]
         assert x is not None and weight is not None
@@ -96,6 +101,15 @@ def multiply_adds(node: Node, traced: Traced) -> int:
     if name == "scaled_dot_product_attention" and given[0] is not None and given[1] is not None:
         return 2 * given[0].numel() * given[1].shape[-2]
     return 0
+
+
+def _summed(node: Node, traced: Traced) -> int:
+    """How many products an element of a product of matrices is the sum of; 0 for other operators."""
+    name = base_name(node.target)
+    if name not in _MATRICES:
+        return 0
+    factor = _meta(node.args[_MATRICES[name]], traced)
+    return factor.shape[-1] if factor is not None and factor.dim() else 1
 
 
 def _meta(argument: Any, traced: Traced) -> torch.Tensor | None:
