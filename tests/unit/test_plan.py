@@ -6,6 +6,7 @@ import copy
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -63,7 +64,7 @@ def test_weights_gradients_and_optimizer_are_those_of_a_trainer(
         )
         trainer.run([make_sample([5, 6], [7, 0], 0, 4)], [])
         state = [v for o in trainer.optimizers for entry in o.state.values() for v in entry.values()]
-        expected = memory(CONFIG, recipe, 1, hidden=10)
+        expected = memory(CONFIG, replace(recipe, accumulate=2), 1, hidden=10)
         assert expected.weights == size(list(model.parameters()))
         assert [expected.gradients] == gradients
         assert expected.optimizer == size([tensor for tensor in state if tensor.dim()])
@@ -117,6 +118,28 @@ def test_more_gpus_need_less_each_and_take_less_time() -> None:
     saving = plan(config, replace(recipe, checkpointing=True), 8, "H200")
     assert saving.memory.activations < eight.memory.activations / 10
     assert saving.step_seconds == pytest.approx(eight.step_seconds * 4 / 3, rel=0.1)
+
+
+SHAPE = SdarConfig(151936, 2048, 6144, 28, 16, 8, tie_word_embeddings=False)
+SHAPE_8B = SdarConfig(151936, 4096, 12288, 36, 32, 8, tie_word_embeddings=False)
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "gpus", "positions", "allocated"),
+    [
+        (SHAPE, {"accumulate": 2}, 1, 46_129, 56.2),
+        (SHAPE, {"accumulate": 2}, 2, None, 37.8),
+        (SHAPE_8B, {"lora_rank": 64, "checkpointing": True}, 1, 11_159, 26.4),
+    ],
+)
+def test_the_plan_is_within_15_percent_of_what_was_measured(
+    config: SdarConfig, changes: dict[str, Any], gpus: int, positions: float | None, allocated: float
+) -> None:
+    """On H200s; ``allocated``: GiB by torch, which does not see what CUDA itself takes."""
+    recipe = SftRecipe("", "", shard=True, row_length=6144, batch_rows=2, ema=0.0, **changes)
+    made = plan(config, recipe, gpus, "H200")
+    assert positions is None or made.positions_per_s == pytest.approx(positions, rel=0.15)
+    assert (made.memory.total - made.memory.other) / 2**30 == pytest.approx(allocated, rel=0.15)
 
 
 def test_expected_work_is_that_of_full_rows() -> None:

@@ -8,7 +8,7 @@ layer.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 
 from dice_engine.model.config import SdarConfig
@@ -60,9 +60,9 @@ class Memory:
     """Bytes on one GPU (``host``: in the memory of its host, for this GPU's process)."""
 
     weights: int
-    gradients: int
     optimizer: int
     average: int
+    gradients: int
     whole: int
     """Weights and gradients in other forms than those that are kept: layers that are gathered, or copied to bf16."""
     activations: int
@@ -76,7 +76,10 @@ class Memory:
 
 
 def memory(config: SdarConfig, recipe: SftRecipe, gpus: int, hidden: int) -> Memory:
-    """``hidden``: tokens of a batch that go through the head."""
+    """At the moment that needs most: when the forward pass turns into the backward pass, all activations there and the
+    gradients only of batches before; or at the end of the backward pass. ``hidden``: tokens of a batch that go through
+    the head.
+    """
     sizes = Sizes.of(config, recipe.lora_rank)
     layers, parts = config.num_hidden_layers, gpus if recipe.shard else 1
     trained = sizes.trained(layers)
@@ -86,37 +89,52 @@ def memory(config: SdarConfig, recipe: SftRecipe, gpus: int, hidden: int) -> Mem
         moments -= 4 * layers * (sizes.adapters if recipe.lora_rank else sizes.matrices)
     kept = {
         "weights": (4 * trained + 2 * frozen) // parts,
-        "gradients": 4 * trained // parts,
         "optimizer": moments // parts,
         "average": 4 * trained // parts if recipe.ema else 0,
     }
+    gradients = 4 * trained // parts
     chunks = ceil(hidden / head_chunk(config.vocab_size))
     host = 0
     if recipe.offload:
-        host, kept = sum(kept.values()), dict.fromkeys(kept, 0)
-    return Memory(
+        host, kept, gradients = sum(kept.values()) + gradients, dict.fromkeys(kept, 0), 0
+    forward, backward = _whole(sizes, config, recipe, gpus, trained, chunks)
+    turned = Memory(
         **kept,
-        whole=_whole(sizes, config, recipe, gpus, trained, chunks),
+        gradients=gradients if recipe.accumulate > gpus else 0,
+        whole=forward,
         activations=activations(config, recipe),
         logits=_logits(config, chunks),
         other=OTHER,
         host=host,
     )
+    ended = replace(
+        turned,
+        gradients=gradients,
+        whole=forward + backward,
+        activations=activations(replace(config, num_hidden_layers=1), recipe),
+        logits=0,
+    )
+    return max(turned, ended, key=lambda moment: moment.total)
 
 
-def _whole(sizes: Sizes, config: SdarConfig, recipe: SftRecipe, gpus: int, trained: int, chunks: int) -> int:
-    """Sharded: two layers in bf16, the one that runs and the next; the gradients of one in bf16, and in float32 for
-    their sum over the GPUs; the rest, which stays whole all through a step, with its gradients. Otherwise the copies in
-    bf16 that products are made of: kept with a layer's activations, and with each chunk of the logits the head's; and
-    where there are several GPUs, all gradients once more, in one row."""
+def _whole(
+    sizes: Sizes, config: SdarConfig, recipe: SftRecipe, gpus: int, trained: int, chunks: int
+) -> tuple[int, int]:
+    """While the passes turn, and what the backward pass adds by its end.
+
+    Sharded: two layers in bf16, the one that runs and the next, and the rest, which stays whole all through a step;
+    then the gradients of the largest part in bf16, and in float32 for their sum over the GPUs. Otherwise the copies in
+    bf16 that products are made of: kept with a layer's activations, and with each chunk of the logits the head's; then,
+    where there are several GPUs, all gradients once more, in one row.
+    """
     learning = sizes.adapters if recipe.lora_rank else sizes.layer
     if recipe.shard:
         rest = 0 if recipe.lora_rank else sizes.rest
-        return 2 * (2 * (sizes.layer + sizes.adapters) + sizes.rest) + (2 + 4) * max(learning, rest)
+        return 2 * (2 * (sizes.layer + sizes.adapters) + sizes.rest), (2 + 4) * max(learning, rest)
     copied = sizes.adapters if recipe.lora_rank else sizes.matrices
     head = 0 if recipe.lora_rank else config.vocab_size * config.hidden_size
     layers = 1 if recipe.checkpointing else config.num_hidden_layers
-    return 2 * (layers * copied + chunks * head) + (4 * trained if gpus > 1 else 0)
+    return 2 * (layers * copied + chunks * head), 4 * trained if gpus > 1 else 0
 
 
 def activations(config: SdarConfig, recipe: SftRecipe) -> int:

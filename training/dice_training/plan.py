@@ -100,9 +100,9 @@ def expected_work(config: SdarConfig, recipe: SftRecipe) -> Work:
 
 
 def efficiency(width: int) -> float:
-    """Products of wide matrices reach more of the peak. Half of 45 % at a width of 512 is what nano reaches on an H200
-    (22 % by its log); the rest of the curve is an estimate."""
-    return 0.45 * width / (width + 512)
+    """Products of wide matrices reach more of the peak. Through what an H200 reaches at widths of 512, 2,048 and 4,096
+    (26.4, 43.9 and 48.5 %: nano, the 1.7B shape, adapters of the 8B shape; commands in training/README.md)."""
+    return 0.56 * width / (width + 580)
 
 
 def _link_seconds(config: SdarConfig, recipe: SftRecipe, gpus: int, gpu: Gpu) -> tuple[float, float]:
