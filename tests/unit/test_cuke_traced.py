@@ -17,6 +17,7 @@ from dice_training.cuke.traced import INVENTED, UNWRITTEN
 from dice_training.cuke.traced.coverage import Coverage, examine, family_of, text_of
 from dice_training.cuke.traced.hasty import hasty
 from dice_training.cuke.traced.invented import invented_task
+from dice_training.cuke.traced.layouts import another_layout
 from dice_training.cuke.traced.module import write
 from dice_training.cuke.traced.samples import KIND_SHARE, MAX_CHARS, Task, row_chars, task_sample
 from dice_training.cuke.traced.tasks import row_of_task
@@ -446,3 +447,14 @@ def test_products_with_long_sums_stay_in_torch(columns: int, own: bool) -> None:
     answer = write(text, "Model")
     assert answer.kept == (() if own else ("linear",))
     assert ("self.fc(x)" in answer.class_text) != own
+
+
+def test_another_layout_has_the_same_answer() -> None:
+    given = task("torch.sum(self.act(x) * 0.5, dim=1)", "torch.randn(16, 64)", "self.act = nn.PReLU(64)")
+    expected = write(given, "Model").extension.source()
+    rng = random.Random(2)
+    others = [another_layout(given, rng) for _ in range(30)]
+    assert sum('"""' in text for text in others) > 20 and len(set(others)) > 20
+    for text in others:
+        answer = write(text, "Model")
+        assert answer.extension.source() == expected and '"""' not in answer.class_text

@@ -170,8 +170,11 @@ def _class_text(text: str, owner: ast.ClassDef, forward: ast.FunctionDef, lines:
 
 
 def _segment(text: str, node: ast.stmt) -> str:
-    """The source of a member, its own indentation removed, its comments and docstring kept."""
+    """The source of a member, its own indentation removed, its comments kept but no docstring."""
     lines = text.splitlines()[node.lineno - 1 : node.end_lineno]
+    said = node.body[0] if isinstance(node, ast.FunctionDef) and len(node.body) > 1 else None
+    if said is not None and _is_docstring(said) and said.lineno > node.lineno and said.end_lineno:
+        del lines[said.lineno - node.lineno : said.end_lineno - node.lineno + 1]
     return textwrap.dedent("\n".join(lines))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from dice_training.cuke.traced import INVENTED, UNWRITTEN
 from dice_training.cuke.traced.invented import invented_task
+from dice_training.cuke.traced.layouts import another_layout
 from dice_training.cuke.traced.samples import Kind, Row, Task, task_sample
 from dice_training.cuke.traced.variants import variant
 from dice_training.data import DataError
@@ -22,6 +23,8 @@ _SECONDS = 20
 """A task that takes longer to trace is left out."""
 _ATTEMPTS = 8
 _VARIANTS = 3
+_OTHER_LAYOUT = 0.3
+"""How often a task is laid out in another way than its author's."""
 
 
 @lru_cache(maxsize=2)
@@ -63,7 +66,11 @@ def _invented(seed: int, index: int, kind: Kind | None) -> Row:
     """The first of some tasks that can be written."""
     row: Row = {}
     for attempt in range(_ATTEMPTS):
-        row = _row(invented_task(seed, index, attempt), seed, index, kind)
+        task = invented_task(seed, index, attempt)
+        rng = random.Random(f"layout:{task.id}")
+        if rng.random() < _OTHER_LAYOUT:
+            task = Task(task.id, another_layout(task.text, rng))
+        row = _row(task, seed, index, kind)
         if "verdict" not in row:
             break
     return row
@@ -75,6 +82,8 @@ def _varied(task: Task, seed: int, index: int, kind: Kind | None) -> Row:
     for _ in range(_VARIANTS):
         try:
             other = variant(task.text, rng)
+            if rng.random() < _OTHER_LAYOUT:
+                other = another_layout(other, rng)
         except SyntaxError:
             break
         row = _row(Task(task.id, other), seed, index, kind)
