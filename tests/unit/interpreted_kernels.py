@@ -39,6 +39,18 @@ def keep_masks_narrow() -> None:
     )
 
 
+def refuse_unknown_arguments() -> None:
+    """As on a GPU: the interpreter passes over what a kernel does not take."""
+    run = interpreter.GridExecutor.__call__
+
+    def checked(self: Any, *args: Any, **named: Any) -> None:
+        unknown = named.keys() - set(self.arg_names) - {"num_warps", "num_stages"}
+        assert not unknown, f"{self.fn.__name__} takes no {', '.join(unknown)}"
+        run(self, *args, **named)
+
+    interpreter.GridExecutor.__call__ = checked
+
+
 def check_products() -> None:
     n, k = 72, 176
     for m, tile, (norm, gated, add) in (
@@ -93,5 +105,6 @@ def check_decode() -> None:
 
 if __name__ == "__main__":
     keep_masks_narrow()
+    refuse_unknown_arguments()
     torch.set_num_threads(1)
     {"products": check_products, "unmask": check_unmask, "decode": check_decode}[sys.argv[1]]()

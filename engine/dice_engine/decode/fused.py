@@ -28,6 +28,18 @@ _MANY_CELLS = 128
 """From so many cells of a row on, keys and values are written by a kernel of their own before attention reads them."""
 
 
+class Walk(NamedTuple):
+    """How a program of attention goes through the keys."""
+
+    keys: int
+    """At a time."""
+    warps: int
+    stages: int
+
+
+_WALK = Walk(64, 4, 3)
+
+
 class Turns(NamedTuple):
     """Cosines and sines of the tokens' rotary embedding, float32 ``[tokens, dim / 2]``."""
 
@@ -156,10 +168,10 @@ class FusedNetwork:
                 SPLITS=splits,
                 PRECISION=self._precision,
                 BM=block,
-                BN=64 if dim <= 128 else 32,
+                BN=_WALK.keys if dim <= 128 else 32,
                 BW=min(64, max(16, triton.next_power_of_2(width))),
-                num_warps=4,
-                num_stages=2,
+                num_warps=_WALK.warps,
+                num_stages=_WALK.stages,
                 **self._launch,
             )
             if splits > 1:

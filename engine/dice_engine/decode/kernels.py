@@ -136,9 +136,11 @@ def normed_and_turned(
 def prepare_kernel(
     qkv_ptr, q_norm_ptr, k_norm_ptr, cos_ptr, sin_ptr, slot_ptr, q_ptr, k_ptr, v_ptr, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, HALF_PAD: tl.constexpr, BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """BLOCK heads of one token of ``qkv [tokens, (heads + 2 kv_heads) * DIM]``: norm and turn of q (to ``q [tokens,
     heads, DIM]``) and k, and k and v to their slots of the pages. For passes of many tokens of one row."""
+    after_former(PDL)
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     h = tl.arange(0, HALF_PAD)[None, :]

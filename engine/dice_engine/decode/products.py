@@ -137,7 +137,7 @@ class Products:
             BM=_rows(m),
             BN=tile.columns,
             BK=tile.depth,
-            AHEAD=self._ahead,
+            AHEAD=self._ahead if self._launch["PDL"] else 0,
             THREADS=32 * tile.warps,
             num_warps=tile.warps,
             num_stages=tile.stages,
