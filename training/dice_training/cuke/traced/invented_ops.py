@@ -53,6 +53,14 @@ _TEXT = """
 2 | nn.PReLU(num_parameters={ch}) | {m}({x})
 3 | F.glu({x}, dim={d})
 2 | nn.GLU(dim={d}) | {m}({x})
+2 | {x} * torch.sigmoid({x})
+1 | {x} * torch.tanh(F.softplus({x}))
+1 | {x} / (1 + torch.abs({x}))
+1 | 1 / (1 + torch.exp(-{x}))
+1 | torch.max({x}, torch.zeros_like({x}))
+1 | {x}.relu()
+1 | {x}.sigmoid()
+1 | {x}.tanh()
 # unary
 5 | torch.abs({x})
 5 | torch.sin({x})
@@ -91,6 +99,13 @@ _TEXT = """
 1 | torch.frac({x})
 2 | torch.nan_to_num({x}, nan={a})
 1 | torch.lgamma(torch.abs({x}) + {b})
+1 | {x}.exp()
+1 | {x}.abs()
+1 | {x}.sqrt()
+1 | {x}.pow(2)
+2 | {x} ** 2
+1 | -{x}
+1 | 1 - {x}
 2 | torch.clone({x})
 1 | torch.detach({x})
 1 | nn.Identity() | {m}({x})
@@ -111,6 +126,8 @@ _TEXT = """
 2 | torch.pow({x}, 3)
 1 | torch.pow(torch.abs({x}), {a})
 4 | torch.clamp({x}, min=-{a}, max={b})
+1 | {x}.clamp(min={s})
+1 | {x}.clamp(-{a}, {b})
 4 | torch.clip({x}, -{a}, {b})
 3 | torch.clamp_min({x}, {s})
 1 | torch.clamp({x}, max={b})
@@ -210,6 +227,14 @@ _TEXT = """
 2 | F.one_hot({idx}, {last})
 # reductions
 3 | torch.sum({x}, dim={d})
+1 | {x}.sum(dim={d})
+1 | {x}.mean(dim={d}, keepdim=True)
+1 | {x}.max(dim={d})[0]
+1 | {x}.argmax(dim={d})
+2 | torch.sum({x} * {y}, dim={d})
+1 | torch.sum({x} ** 2, dim={d})
+1 | torch.mean(torch.abs({x} - {y}), dim={d})
+1 | {x}.var(dim={d}, unbiased=False)
 1 | {x}.sum(dim=({d}, {e}))
 1 | torch.sum({x})
 4 | torch.mean({x}, dim={d})
@@ -240,6 +265,11 @@ _TEXT = """
 1 | nn.CosineSimilarity(dim={d}) | {m}({x}, {y})
 1 | {x} - {x}.mean(dim={d}, keepdim=True)
 1 | {x} / {x}.norm(dim={d}, keepdim=True)
+1 | {x} / torch.mean(torch.abs({x}), dim={d}, keepdim=True)
+1 | {x} / torch.sum({x} ** 2, dim={d}, keepdim=True)
+1 | {x} / torch.sqrt(torch.mean({x} ** 2, dim={d}, keepdim=True) + 1e-5)
+1 | ({x} - {x}.mean(dim={d}, keepdim=True)) / ({x}.std(dim={d}, keepdim=True) + {a})
+1 | torch.exp({x} - torch.max({x}, dim={d}, keepdim=True)[0])
 1 | F.pairwise_distance({x}, {y})
 # softmax and norms
 5 | F.softmax({x}, dim={d})
@@ -259,6 +289,8 @@ _TEXT = """
 2 | F.mse_loss({x}, {y})
 2 | nn.MSELoss() | {m}({x}, {y})
 1 | nn.L1Loss() | {m}({x}, {y})
+1 | torch.mean(({x} - {y}) ** 2)
+1 | torch.mean(torch.clamp({b} - {x} * {y}, min=0))
 2 | F.smooth_l1_loss({x}, {y})
 1 | F.huber_loss({x}, {y}, delta={a})
 2 | F.kl_div(F.log_softmax({x}, dim=-1), F.softmax({y}, dim=-1), reduction="batchmean")
@@ -268,6 +300,8 @@ _TEXT = """
 1 | F.nll_loss(F.log_softmax({x}, dim=1), {target})
 # scans and orders
 4 | torch.cumsum({x}, dim={d})
+1 | torch.cumsum(torch.flip({x}, dims=[{d}]), dim={d})
+1 | torch.cumsum({x} * {y}, dim={d})
 1 | torch.cumprod({x}, dim={d})
 1 | torch.cummax({x}, dim={d})[0]
 3 | torch.sort({x}, dim={d})[0]
@@ -287,7 +321,6 @@ _TEXT = """
 1 | torch.einsum("ij,kj->ik", {x}, {y})
 1 | torch.einsum("bi,bi->b", {x}, {y})
 1 | torch.bmm({x}, {x}.transpose(1, 2))
-1 | torch.baddbmm({x}, {x}, {y})
 1 | F.scaled_dot_product_attention({x}, {y}, {z})
 1 | torch.outer({row}, {row})
 # windows

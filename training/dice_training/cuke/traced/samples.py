@@ -30,8 +30,8 @@ Kind = Literal["load_inline_core", "module", "kernel_body"]
 KIND_SHARE: dict[Kind, float] = {"module": 0.45, "load_inline_core": 0.25, "kernel_body": 0.30}
 FILE_SHARE = 0.6
 """Kernels in a `.cu` file of their own, among kernel bodies."""
-MAX_CHARS = 5000
-"""About 2,000 tokens at the 2.5 characters that a token of dense CUDA has."""
+MAX_CHARS = 5800
+"""About 2,000 tokens at the 2.9 characters that a token has."""
 TOO_LONG = "too long for the context"
 _LOAD = "from torch.utils.cpp_extension import load_inline"
 
