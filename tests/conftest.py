@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 # A shell gives its background jobs, and all that they start, an ignored SIGINT; tests send it to what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Else each of pytest-xdist's processes compiles with as many processes as there are cores, and all take minutes.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
 
 
 @pytest.fixture(scope="session")

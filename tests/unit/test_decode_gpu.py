@@ -39,7 +39,7 @@ def test_fused_kernels_equal_the_network(block: int, ours: bool, monkeypatch: py
     assert decode_together(model.to("cuda"), requests, 2, block_size=block) == expected
 
 
-@pytest.mark.parametrize("m", [1, 8, 16, 33, 64])
+@pytest.mark.parametrize("m", [1, 8, 33])
 @pytest.mark.parametrize("kind", [(True, False, False), (True, True, False), (False, False, True)])
 def test_our_products_equal_the_library(m: int, kind: tuple[bool, bool, bool]) -> None:
     from dice_engine.decode.products import TILES, Kind, Products
@@ -55,7 +55,7 @@ def test_our_products_equal_the_library(m: int, kind: tuple[bool, bool, bool]) -
     products = Products(Kind("test", norm, gated, add), matrices, norms if norm else [], 1e-6)
     x, more = random(m, k), random(m, n) if add else None
     expected = products._library(1, x, more).float()
-    for tile in TILES:
+    for tile in TILES if m == 8 else TILES[:2]:
         if products._fits(x, more, tile):
             torch.testing.assert_close(
                 products._ours(1, x, more, tile).float(), expected, atol=0.05, rtol=0.02
@@ -73,8 +73,7 @@ def test_generate_on_the_gpu_equals_the_cpu(strategy: str) -> None:
         assert (got.tokens, got.step_map) == (expected.tokens, expected.step_map)
 
 
-@pytest.mark.parametrize("size", [1, 3, 4, 16, 64])
-@pytest.mark.parametrize("vocab", [61, 5000, 151936])
+@pytest.mark.parametrize(("size", "vocab"), [(1, 61), (3, 5000), (4, 151936), (16, 61), (64, 5000)])
 def test_fused_unmasking_equals_its_twin(size: int, vocab: int) -> None:
     from dice_engine.decode import fused_step
 

@@ -199,7 +199,7 @@ def test_one_compiled_layer_serves_all_that_are_sharded(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("changes", [{}, {"checkpointing": True}, {"offload": True}, {"lora_rank": 4}])
+@pytest.mark.parametrize("changes", [{}, {"checkpointing": True, "offload": True}, {"lora_rank": 4}])
 def test_sharded_steps_on_a_gpu_are_those_of_whole_weights(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
