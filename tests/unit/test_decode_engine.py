@@ -44,24 +44,24 @@ def test_first_is_greedy_the_rest_are_seeded(engine: Engine) -> None:
 def test_without_a_temperature_the_others_leave_the_first(engine: Engine, begin: str) -> None:
     request = replace(REQUEST, begin=begin)
     seen: list[BlockProgress] = []
-    first, *others = engine.candidates(request, n=12, max_new_tokens=100, on_block=seen.append)
+    first, *others = engine.candidates(request, n=6, max_new_tokens=60, on_block=seen.append)
     prompt = [*build_prompt(REQUEST, engine.tokenizer), *engine.tokenizer.encode(begin)]
-    assert first.tokens == engine.model.generate(prompt, 100).tokens[0]
-    assert [c.index for c in others] == list(range(1, 12))
-    assert len({tuple(c.tokens) for c in (first, *others)}) == 12
+    assert first.tokens == engine.model.generate(prompt, 60).tokens[0]
+    assert [c.index for c in others] == list(range(1, 6))
+    assert len({tuple(c.tokens) for c in (first, *others)}) == 6
     for c in others:
         place = next(i for i, (a, b) in enumerate(zip(first.tokens, c.tokens, strict=False)) if a != b)
         taken = [*first.tokens[:place], c.tokens[place]]
         assert c.tokens[place] not in engine.tokenizer.stop_ids
-        assert c.tokens == engine.model.generate(prompt, 100, forced=taken).tokens[0], "greedy from there on"
+        assert c.tokens == engine.model.generate(prompt, 60, forced=taken).tokens[0], "greedy from there on"
         assert c.step_map[: place + 1] == [*first.step_map[:place], 0] and len(c.step_map) == len(c.tokens)
         assert c.core == engine.tokenizer.decode(c.tokens)
     for c in (first, *others):
         mine = [p for p in seen if p.candidate == c.index]
         assert [t for p in mine for t in p.new] == c.tokens
         assert [s for p in mine for s in p.steps] == c.step_map
-    fewer = engine.candidates(request, n=5, max_new_tokens=100)
-    assert [c.tokens for c in fewer] == [c.tokens for c in (first, *others[:4])], "the likeliest come first"
+    fewer = engine.candidates(request, n=3, max_new_tokens=60)
+    assert [c.tokens for c in fewer] == [c.tokens for c in (first, *others[:2])], "the likeliest come first"
 
 
 def test_fewer_candidates_where_there_is_no_room_to_differ(engine: Engine) -> None:
