@@ -170,6 +170,20 @@ def test_verify_reads_the_headers_of_the_project(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["verdict"] == "mismatch", result.stdout + result.stderr
 
 
+def test_verify_runs_what_main_runs(tmp_path: Path) -> None:
+    text = "__global__ void twice(float* x, int n) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+    text += "  if (i < n) x[i] *= 2;\n}\nint main() {\n  int n = 1 << 20;\n  float* x;\n"
+    text += "  cudaMalloc(&x, n * sizeof(float));\n  twice<<<n / 256, 256>>>(x, n);\n  return 0;\n}\n"
+    one, other = tmp_path / "one.cu", tmp_path / "other.cu"
+    one.write_text(text)
+    other.write_text(text.replace("if (i < n) x[i] *= 2", "x[i] = 2 * x[i]"))
+    result = dice("verify", str(one), str(other), "--device", "cpu", "--no-cache", "--json")
+    assert json.loads(result.stdout)["verdict"] == "correct_unmeasured", result.stdout + result.stderr
+    other.write_text(text.replace("x[i] *= 2", "x[i] *= 3"))
+    result = dice("verify", str(one), str(other), "--device", "cpu", "--no-cache", "--json")
+    assert json.loads(result.stdout)["verdict"] == "mismatch", result.stdout + result.stderr
+
+
 def test_doctor_names_what_is_missing(tmp_path: Path) -> None:
     empty = tmp_path / "bin"
     empty.mkdir()

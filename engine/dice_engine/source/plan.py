@@ -71,6 +71,8 @@ class Plan:
     tolerance: Tolerance | None = None
     fixture: str | None = None
     """``path.py:function`` that makes the arguments, when an annotation names one."""
+    host_source: str | None = None
+    """CUDA text that defines ``wrapper``, made of the file's ``main``; it stands after the file's own text."""
     through: str | None = None
     """For a kernel of a header: the full path of the source that includes it and in which it is run."""
     init: tuple[str, ...] = ()

@@ -47,6 +47,8 @@ def annotated_plan(
         )
     if not plan.runnable or plan.fixture is not None or plan.arguments:
         return plan
+    if plan.host_source is not None:
+        program = HostProgram(text + plan.host_source)
     return _completed(program, plan, annotation)
 
 

@@ -35,7 +35,11 @@ def explain(plan: Plan) -> list[Part]:
     parts = []
     if plan.wrapper is not None:
         parts.append(
-            Part("called through", f"{plan.wrapper}(...)", origin.get("host", origin.get("grid", "")))
+            Part(
+                "called through",
+                "main()" if plan.host_source else f"{plan.wrapper}(...)",
+                origin.get("host", origin.get("grid", "")),
+            )
         )
     if plan.grid is not None and plan.block is not None:
         parts.append(Part("grid", ", ".join(plan.grid), origin.get("grid", "")))

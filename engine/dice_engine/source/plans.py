@@ -18,6 +18,7 @@ from dice_engine.source.cuda import find_kernels
 from dice_engine.source.expressions import ExpressionError
 from dice_engine.source.host import HostError, HostFunction, HostProgram, Unsupported
 from dice_engine.source.lines import to_bytes, to_text
+from dice_engine.source.main_slice import MainProgram
 from dice_engine.source.plan import Buffer, Fill, Param, Plan
 from dice_engine.source.plan_annotation import annotated_plan
 from dice_engine.source.plan_convention import ORIGIN as CONVENTION
@@ -88,6 +89,11 @@ def host_program(text: str) -> HostProgram:
     return HostProgram(text)
 
 
+@functools.lru_cache(maxsize=2)
+def _main_program(text: str) -> MainProgram:
+    return MainProgram(text, host_program(text))
+
+
 @functools.lru_cache(maxsize=4)
 def _without_bodies(text: str) -> str:
     """``text`` with kernel bodies emptied, line for line: what plans depend on, the same while a body is edited.
@@ -135,19 +141,20 @@ def _written_plan(text: str, kernel_name: str) -> Plan:
 
     def with_annotation(annotation: Annotation) -> Plan:
         known = {*annotation.fills, *(b.name for b in annotation.buffers)}
-        return _file_plan(program, kernel_name, known, annotation)
+        return _file_plan(text, kernel_name, known, annotation)
 
     plan = annotated_plan(text, program, kernel_name, with_annotation)
-    return plan if plan is not None else _file_plan(program, kernel_name)
+    return plan if plan is not None else _file_plan(text, kernel_name)
 
 
 def _file_plan(
-    program: HostProgram,
+    text: str,
     kernel: str,
     known: Collection[str] = (),
     annotation: Annotation | None = None,
 ) -> Plan:
     """What the file itself tells. ``known``: buffers that the annotation fills."""
+    program = host_program(text)
     callers = program.launchers(kernel)
     host = annotation.host if annotation is not None else None
     if host is not None:
@@ -162,6 +169,8 @@ def _file_plan(
         tensors = []  # its words are about pointers
     if annotation is not None and annotation.fixture is not None and (raw or tensors):
         return _called_with_fixture((raw or tensors)[0], kernel)
+    if not raw and not tensors and host is None and any(f.name == "main" for f in callers):
+        return _main_plan(text, kernel, known, annotation)
     first = None
     for function in [*tensors, *raw]:
         plan = _plan_through(program, kernel, function, known, annotation)
@@ -169,6 +178,33 @@ def _file_plan(
             return plan
         first = first or plan
     return first or Plan.none(_not_raw(kernel, callers))
+
+
+def _main_plan(text: str, kernel: str, known: Collection[str], annotation: Annotation | None) -> Plan:
+    """The plan that calls what leads to the launch in ``main``."""
+    main = _main_program(text)
+    if kernel not in main.slices:
+        return Plan.none(f"{kernel} is launched only from main(), and {main.reasons[kernel]}; {_HINT}")
+    made = main.slices[kernel]
+    (function,) = main.program.overloads(made.name)
+    plan = _plan_through(main.program, kernel, function, known, annotation)
+
+    def told(words: str) -> str:
+        return re.sub(rf"{made.name}, line \d+", f"main(), line {made.line}", words).replace(
+            made.name, "main()"
+        )
+
+    origin = {part: told(words) for part, words in plan.origin.items()}
+    if plan.runnable:
+        origin["host"] = f"what leads to the launch on line {made.line} of main()"
+        there = ", ".join(f"{name}={value}" for name, value in made.sizes.items())
+        origin["sizes"] += f"; main() itself has {there}" if there else ""
+    return replace(
+        plan,
+        origin=origin,
+        reason=told(plan.reason) if plan.reason else None,
+        host_source=f"\n{made.source}" if plan.runnable else None,
+    )
 
 
 def _plan_through(
@@ -217,8 +253,6 @@ def _not_raw(kernel: str, callers: list[HostFunction]) -> str:
     for function in callers:
         if any(_is_tensor(p) for p in function.params):
             return f"{kernel} is launched from {function.name}, which takes lists of torch tensors; {_HINT}"
-    if any(f.name == "main" for f in callers):
-        return f"{kernel} is launched only from main(); {_HINT}"
     return f"{callers[0].name} launches {kernel} but takes no device pointers; {_HINT}"
 
 

@@ -146,6 +146,8 @@ class VerifySession:
             plan = Plan.none(f"the text of the fixture {plan.fixture} is not known")
         if not plan.runnable:
             return self._finished(Verdict("no_plan", reason=plan.reason or "no plan"), started)
+        if plan.host_source is not None:
+            original, candidate = original + plan.host_source, candidate + plan.host_source
         identity = {
             "kind": "kernel",
             "original": original,
