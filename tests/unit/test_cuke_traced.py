@@ -458,3 +458,18 @@ def test_another_layout_has_the_same_answer() -> None:
     for text in others:
         answer = write(text, "Model")
         assert answer.extension.source() == expected and '"""' not in answer.class_text
+
+
+@pytest.mark.parametrize(
+    ("inputs", "four"),
+    [
+        ("torch.randn(1024, 1024), torch.randn(1024, 1024)", True),
+        ("torch.randn(1024, 1000), torch.randn(1024, 1000)", False),  # too few
+        ("torch.randn(1025, 1025), torch.randn(1025, 1025)", False),  # no multiple of four
+        ("torch.randn(1024, 1024), torch.randn(1024)", False),  # a broadcast
+    ],
+)
+def test_large_tensors_are_read_four_elements_at_a_time(inputs: str, four: bool) -> None:
+    text = source("torch.relu(x) * y", inputs, arguments="x, y")
+    assert ("*reinterpret_cast<const float4*>(x + idx)" in text) == four
+    assert ("TORCH_CHECK(n % 4 == 0);" in text) == ("(n / 4 + threads - 1)" in text) == four

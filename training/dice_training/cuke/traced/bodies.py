@@ -18,7 +18,7 @@ from dice_training.cuke.traced.values import Unwritten
 
 _UNIT = "    "
 _HELPER = re.compile(r"(\w+) = (warp|block)_reduce_(sum|max|min|prod)\(\1\);")
-_TOGETHER = re.compile(r"_reduce_|__shared__|__shfl")
+_TOGETHER = re.compile(r"_reduce_|__shared__|__shfl|float4")
 """Threads that work together, where those of the simple body do not."""
 
 

@@ -1,8 +1,8 @@
 """One kernel: which schedule computes a value, and under which names it knows sizes and memory.
 
-The schedule follows from what is computed, as in ``core_writer``: pointwise work is one thread an element; a
-reduction over the last dimensions is one warp a row up to 256 columns and one block a row beyond; a reduction over
-inner dimensions is one thread a row.
+The schedule follows from what is computed, as in ``core_writer``: pointwise work is one thread an element, or for four
+elements of a large tensor; a reduction over the last dimensions is one warp a row up to 256 columns and one block a row
+beyond; a reduction over inner dimensions is one thread a row.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from dice_training.cuke.traced.values import (
     times,
     values,
 )
+from dice_training.cuke.traced.vectors import four_at_a_time
 
 if TYPE_CHECKING:
     from dice_training.cuke.traced.program import Program
@@ -44,6 +45,8 @@ class KernelWriter:
         self.late_helpers: dict[str, list[str]] = {}
         """They stand behind the others."""
         self.grid = "(n + threads - 1) / threads"
+        self.check = ""
+        """A statement of the host: what sizes have to be for this kernel."""
         self.emitter = Emitter(self.size_name, self.buffer_name)
         self.emitter.names |= {"idx", "row", "lane", "base", "c", "out"} | program.names
 
@@ -126,3 +129,4 @@ class KernelWriter:
             e.whole = "idx"
             text = e.value(self.value, e.split("idx", self.value.shape))
             e.line(f"{out.text}[idx] = {text};")
+        four_at_a_time(self, out, n)

@@ -217,6 +217,7 @@ class Program:
             if name in sizes or re.search(rf"\b{name}\b", writer.grid)
         }
         self.steps += [f"int {name} = {text};" for name, text in new.items()]
+        self.steps += [writer.check] if writer.check else []
         self.sizes |= new
         self.names |= set(new)
         buffers = [*writer.reads, out]
