@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from dice_engine.source import plans
+from dice_engine.source import plan_wrapper, plans
 from dice_engine.source.host import HostProgram, LaunchCall, Pointer, Unsupported
 from dice_engine.source.plan import Fill, Plan
 from dice_engine.source.plans import (
@@ -371,7 +371,7 @@ def test_what_is_kept_of_an_earlier_text_is_never_stale(old: str, new: str, thre
 def test_an_edit_inside_one_body_costs_no_new_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     before = [kernel_plan(STEPS, "step")]
     monkeypatch.setattr(plans, "HostProgram", None)
-    monkeypatch.setattr(plans, "choose", None)
+    monkeypatch.setattr(plan_wrapper, "choose", None)
     assert [kernel_plan(STEPS.replace("x[i];", "x[i] * 3.0f;"), "step")] == before
 
 
