@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("check", ["products", "unmask", "decode"])
+@pytest.mark.parametrize("check", ["products", "passes", "prefill", "unmask", "decode"])
 def test_kernels_equal_their_twins(check: str) -> None:
     program = Path(__file__).with_name("interpreted_kernels.py")
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
