@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Workplace
+from lsp_client import LspError
+from test_lsp import CURSOR, FAST, SAXPY
 from test_lsp_evidence import FAST as FASTER
 from test_lsp_evidence import VERDICTS, command, rewrites
 
@@ -79,3 +81,18 @@ async def test_a_kernel_behind_a_torch_function_has_a_plan(workplace: Workplace)
     (action,) = rewrites(await client.actions(uri, cursor))
     client.apply(uri, action["edit"])
     assert GATE in client.texts[uri]
+
+
+async def test_commands_act_on_what_stands_at_a_position(workplace: Workplace) -> None:
+    await workplace.start_engine(cores=[FAST], verdicts=VERDICTS)
+    client = await workplace.client()
+    uri = client.open(workplace.workspace / "a.cu", SAXPY, "cuda")
+    there = [{"uri": uri, "position": client.position(uri, CURSOR)}]
+    answer = await client.command({"command": "dice.rewriteKernel", "arguments": there})
+    assert answer["hole"].startswith("kernel_body:axpb:")
+    await client.wait(lambda: client.messages())
+    with pytest.raises(LspError, match="no module at this position"):
+        await client.command({"command": "dice.rewriteModule", "arguments": there})
+    with pytest.raises(LspError, match="no kernel at this position"):
+        start = [{"uri": uri, "position": {"line": 0, "character": 0}}]
+        await client.command({"command": "dice.rewriteKernel", "arguments": start})
