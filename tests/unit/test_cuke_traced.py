@@ -473,3 +473,15 @@ def test_large_tensors_are_read_four_elements_at_a_time(inputs: str, four: bool)
     text = source("torch.relu(x) * y", inputs, arguments="x, y")
     assert ("*reinterpret_cast<const float4*>(x + idx)" in text) == four
     assert ("TORCH_CHECK(n % 4 == 0);" in text) == ("(n / 4 + threads - 1)" in text) == four
+
+
+@pytest.mark.parametrize(("columns", "loops"), [(8192, 3), (8190, 0), (1024, 0)])
+def test_long_rows_are_read_four_elements_at_a_time(columns: int, loops: int) -> None:
+    text = source(
+        f"F.layer_norm(x, ({columns},), self.w)",
+        f"torch.randn(64, {columns})",
+        f"self.w = nn.Parameter(torch.rand({columns}))",
+    )
+    assert text.count("for (int c = threadIdx.x * 4;") == loops
+    assert text.count("for (int c = threadIdx.x;") == 3 - loops
+    assert ("TORCH_CHECK(cols % 4 == 0);" in text) == (loops > 0)

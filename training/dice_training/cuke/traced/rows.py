@@ -24,6 +24,7 @@ from dice_training.cuke.traced.values import (
     times,
     values,
 )
+from dice_training.cuke.traced.vectors import rows_by_four
 
 if TYPE_CHECKING:
     from dice_training.cuke.traced.kernels import KernelWriter
@@ -75,6 +76,8 @@ class RowWriter:
             if self.plain is None:
                 self._hoist(value)
         self._store(value, of_rows)
+        if self.schedule == "block" and self.plain is None and trailing:
+            rows_by_four(self.kernel, self.out, self.cols, columns.value)
 
     def _reductions(self, value: Value, domain: object) -> list[Reduced]:
         return [
