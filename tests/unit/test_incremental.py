@@ -132,6 +132,7 @@ PIECES += [
     "template <int M> ",
     "extern ",
     "__launch_bounds__(64) ",
+    "ñ",
 ]
 
 

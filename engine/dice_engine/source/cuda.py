@@ -138,6 +138,10 @@ def _reason(
 
     if signature.macro_name:
         return f"its name is made by the macro {signature.macro_name}"
+    names = (signature.name, *(param.name for param in signature.params))
+    foreign = next((name for name in names if not name.isascii()), None)
+    if foreign is not None:
+        return f"CUDA compilers take no name with letters outside ASCII: {foreign}"
     if body.conditionals:
         return body.conditionals
     if body.unclosed_comment is not None:

@@ -135,9 +135,6 @@ class DocumentHoles:
             return Plan.none(
                 f"{len(twins)} kernels are named {kernel.name} {where}: which one runs is not known"
             )
-        foreign = next((n for n in (kernel.name, *(p.name for p in kernel.params)) if not n.isascii()), None)
-        if foreign is not None:
-            return Plan.none(f"CUDA compilers take no name with letters outside ASCII: {foreign}")
         text = self.text if literal is None else literal.value
         if not any(b"@dice" in self.data[start:end] for start, end in comments):
             words = self._words_of_project("kernel", kernel.name)

@@ -145,7 +145,8 @@ def _name(lexed: Lexed, mark: int, opening: int) -> str | None:
     signature = read_signature(lexed, token, opening)
     if signature is None or signature.macro_name is not None or declaration_start(lexed, token) != 0:
         return None
-    return signature.name
+    names = (signature.name, *(param.name for param in signature.params))
+    return signature.name if all(name.isascii() for name in names) else None
 
 
 def _open_string(lexed: Lexed) -> bool:
