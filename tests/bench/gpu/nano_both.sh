@@ -11,7 +11,7 @@ set -u
 export PYTHONPATH=engine:training:.:${PYTHONPATH:-} PYTHONUNBUFFERED=1 PYTHONWARNINGS=ignore OMP_NUM_THREADS=1
 PY=${PY:-python3}; W=${W:-/tmp/nano_both}; OUT=${OUT:-$W/out}; STAGES=${STAGES:-rows sft eval}; TINY=${TINY:-}
 TASKS=${TASKS:-/tmp/tasks_train.jsonl}; DEV=${DEV:-/tmp/tasks_dev.jsonl}; SFT_SECONDS=${SFT_SECONDS:-330}; ROWS_SECONDS=${ROWS_SECONDS:-46}
-CORES=$(nproc); GPUS=$(nvidia-smi -L 2>/dev/null | wc -l); OLD=60000; COUNT=200000; TEST=208; LIMIT=
+CORES=$(env -u OMP_NUM_THREADS nproc); GPUS=$(nvidia-smi -L 2>/dev/null | wc -l); OLD=60000; COUNT=200000; TEST=208; LIMIT=
 [ -n "$TINY" ] && { OLD=60; COUNT=40; TEST=12; LIMIT="--limit 2"; ROWS_SECONDS=20; CORES=1; }
 mkdir -p $W $OUT/nano
 told() { echo "--- $1: $(( $(date +%s) - BEGAN )) s"; }
