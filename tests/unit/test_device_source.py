@@ -230,6 +230,14 @@ def test_what_only_files_and_nvcc_know_is_blank() -> None:
     ]
 
 
+def test_headers_of_the_samples_that_only_host_code_needs_go() -> None:
+    made = split(
+        '#include <helper_cuda.h>\n#include "helper_math.h"\n__global__ void k(float4* x) { x[0] += x[1]; }\n'
+    )
+    assert made.dropped == ("helper_cuda.h",)
+    assert "helper_cuda" not in made.text and '#include "helper_math.h"' in made.text
+
+
 def test_arguments_are_packed_by_declared_types() -> None:
     kernel = decl(
         "template <typename T, typename I = int, int N = 4>\n"

@@ -46,7 +46,7 @@ class DeviceSource:
 _HEADERS_DROPPED = re.compile(
     r"(torch|ATen|c10|caffe2|pybind11|THC|TH|nccl|cuda/std/chrono)/|"
     r"(Python|cublas\w*|cublasLt|cudnn\w*|cufft\w*|cusparse\w*|cusolver\w*|curand|nccl|cudaProfiler|cuda_profiler_api"
-    r"|nvToolsExt|mma_host)\.h$|"
+    r"|nvToolsExt|mma_host|helper_(?:cuda|functions|string|timer|image|gl|nppi?))\.h$|"
     r"thrust/(host_vector|device_vector|device_ptr|sort|reduce|scan|transform\w*|copy|fill|sequence|execution_policy)\b|"
     r"(vector|string|iostream|fstream|sstream|ostream|istream|iomanip|memory|map|set|list|deque|queue|stack|string_view"
     r"|unordered_map|unordered_set|chrono|thread|mutex|atomic|future|condition_variable|random|stdexcept|exception|regex"
