@@ -485,3 +485,17 @@ def test_long_rows_are_read_four_elements_at_a_time(columns: int, loops: int) ->
     assert text.count("for (int c = threadIdx.x * 4;") == loops
     assert text.count("for (int c = threadIdx.x;") == 3 - loops
     assert ("TORCH_CHECK(cols % 4 == 0);" in text) == (loops > 0)
+
+
+def test_a_source_that_stood_there_is_a_reference_where_its_module_is_elsewhere() -> None:
+    text = task("torch.softmax(x, 1)", "torch.randn(8, 600)")
+    rows = [task_sample(Task("a", text), seed, 0, "load_inline_core") for seed in range(30)]
+    stood = [row for row in rows if "pytorch" in row]
+    assert 3 < len(stood) < 20 and all("class Model(" not in row["program"] for row in stood)
+    for row in stood:
+        assert row["pytorch"] == text and row["reference"].split('"')[0] == row["core"].split('"')[0]
+        assert "shfl" in row["core"] and "shfl" not in row["reference"]
+    plain = task("torch.gt(x, 0.5)", "torch.randn(8, 600)")
+    assert not any(
+        "pytorch" in task_sample(Task("a", plain), seed, 0, "load_inline_core") for seed in range(20)
+    )

@@ -79,6 +79,20 @@ def body_in_file(extension: Extension, inputs: dict[str, torch.Tensor], rng: ran
     )
 
 
+def hasty_source(extension: Extension, rng: random.Random) -> str:
+    """The CUDA source as a hasty hand leaves it: every kernel with a simple body, under its signature and launch.
+    Raises Unwritten where no kernel would be slower."""
+    _pick(extension, rng)
+    source = extension.source()
+    for program in extension.functions:
+        for kernel, simple in zip(program.kernels, program.simple, strict=True):
+            own = [line.strip() for line in kernel[1:-1]]
+            waste = not any(_TOGETHER.search(line) for line in own) and can_waste(own)
+            body = [_UNIT + line for line in hasty(simple, rng, waste)]
+            source = source.replace("\n".join(kernel), "\n".join([kernel[0], *body, "}"]))
+    return _without_helpers(source, "")
+
+
 def _pick(extension: Extension, rng: random.Random) -> Picked:
     """A kernel that a hasty hand would have made slower. Raises Unwritten where there is none."""
     found: list[tuple[Picked, float]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import random
 import re
@@ -20,7 +21,7 @@ from dice_training.cuke.module_writer import (
 from dice_training.cuke.spec import is_test
 from dice_training.cuke.style import function_name
 from dice_training.cuke.traced import UNWRITTEN
-from dice_training.cuke.traced.bodies import Body, body_in_file, body_in_source
+from dice_training.cuke.traced.bodies import Body, body_in_file, body_in_source, hasty_source
 from dice_training.cuke.traced.module import Answer, module_core, write
 from dice_training.cuke.traced.values import Unwritten
 from dice_training.tasks import task_row
@@ -28,6 +29,8 @@ from dice_training.tasks import task_row
 Row = dict[str, Any]
 Kind = Literal["load_inline_core", "module", "kernel_body"]
 KIND_SHARE: dict[Kind, float] = {"module": 0.45, "load_inline_core": 0.25, "kernel_body": 0.30}
+STOOD_SHARE = 0.4
+"""Sources that are given the one that stood there as their reference, among those whose module is in another file."""
 FILE_SHARE = 0.6
 """Kernels in a `.cu` file of their own, among kernel bodies."""
 MAX_CHARS = 5800
@@ -95,7 +98,8 @@ def _written(task: Task, kind: Kind, rng: random.Random) -> Row:
         answer = write(task.text, name, _stem(task, name, rng), twins=rng)
         parts = _parts_of(body_in_file(answer.extension, answer.inputs, rng))
     else:
-        answer, binding = _bound(task, name, rng, twins=rng if kind == "kernel_body" else None)
+        stood = kind == "load_inline_core" and rng.random() < STOOD_SHARE
+        answer, binding = _bound(task, name, rng, twins=rng if stood or kind == "kernel_body" else None)
         prefix, suffix = _file_around(task.text, name, answer, binding, rng)
         if kind == "kernel_body":
             parts = _parts_of(body_in_source(answer.extension, rng))
@@ -104,8 +108,14 @@ def _written(task: Task, kind: Kind, rng: random.Random) -> Row:
         else:
             core = f'{binding.source} = """{answer.extension.source()}"""'
             # Where the module stands in the same file, the reference is what an editor makes of it.
-            reference = reference_source(prefix + core + suffix) or task.text
-            parts = {"reference": reference, "prefix": prefix, "core": core, "suffix": suffix}
+            beside = reference_source(prefix + core + suffix)
+            parts = {"reference": beside or task.text, "prefix": prefix, "core": core, "suffix": suffix}
+            if stood and beside is None:
+                with contextlib.suppress(
+                    Unwritten
+                ):  # nothing to be made faster: then the module is the reference
+                    parts["reference"] = f'{binding.source} = """{hasty_source(answer.extension, rng)}"""'
+                    parts["pytorch"] = task.text
     family = "+".join(sorted(set(answer.operators)))
     row: Row = {
         "family": family,
