@@ -31,12 +31,12 @@ class Duplicates:
 
     def add(self, row: Row) -> bool:
         """Remember ``row``; False where it (or nearly it) is known already, and nothing is remembered."""
-        tokens = _tokens(row)
-        digest = _digest(row["kind"], tokens)
+        text = _text(row)
+        digest = hashlib.blake2b(f"{row['kind']} {''.join(text.split())}".encode(), digest_size=16).digest()
         if digest in self._texts:
             return False
         if self.near < 1:
-            sketch = _sketch(tokens)
+            sketch = _sketch(_TOKEN.findall(text))
             keys = [(row["kind"], band, sketch[band * _ROWS :][:_ROWS].tobytes()) for band in range(_BANDS)]
             candidates = {number for key in keys for number in self._bands.get(key, ())}
             if any((self._sketches[number] == sketch).mean() >= self.near for number in candidates):
@@ -48,13 +48,9 @@ class Duplicates:
         return True
 
 
-def _tokens(row: Row) -> list[str]:
+def _text(row: Row) -> str:
     parts = (row["reference"], row["prefix"], row["core"], row["suffix"])
-    return _TOKEN.findall(_COMMENT.sub(" ", "\n".join(parts)))
-
-
-def _digest(kind: str, tokens: list[str]) -> bytes:
-    return hashlib.blake2b(" ".join([kind, *tokens]).encode(), digest_size=16).digest()
+    return _COMMENT.sub(" ", "\n".join(parts))
 
 
 def _sketch(tokens: list[str]) -> np.ndarray:
