@@ -6,10 +6,13 @@ Exit codes: 0 done, 1 the answer is no, 2 bad use or input. An error is one clea
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
+from threading import Thread
 
 from dice_engine.arguments import Arguments
 
@@ -24,6 +27,8 @@ _MODULES = {
     "eval": ("dice_training", ["eval"], "score a checkpoint on benchmarks"),
     "verify-pool": ("dice_training", ["verify-pool"], "machines that judge candidates together"),
 }
+_END_THEMSELVES = {"dice_engine.service", "dice_training"}
+"""Parts that save or stop something at the first Ctrl-C and do not wait at the second."""
 _BENCHES = {"decode": "dice_engine.bench.decode", "verify": "dice_engine.bench.verify"}
 
 
@@ -114,15 +119,26 @@ def _run(command: str, module: str, arguments: list[str]) -> int:
         return _bad(f"dice {command}: {module} is not part of this installation")
     if find_spec("torch") is None:
         return _bad(f"dice {command} needs the engine: pip install 'dice-ls[engine]'")
-    process = subprocess.Popen([sys.executable, "-m", module, *arguments])
-    while True:
-        try:
-            code = process.wait()
-            break
-        except KeyboardInterrupt:
-            # The terminal has sent the interrupt to the child as well; wait for it to clean up.
-            continue
+    line = [sys.executable, "-m", "dice_engine.start", module, *arguments]
+    if module in _END_THEMSELVES and os.name == "posix":
+        os.execv(sys.executable, line)  # nothing stands between these and who sends them a signal
+    # Ignored until the child has its own way with it: no Python starts up with a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process = subprocess.Popen(line)
+    # A handler that raises could lose the exit status that is being read.
+    signal.signal(signal.SIGINT, lambda *_: Thread(target=_end, args=(process,), daemon=True).start())
+    code = process.wait()
     return code if code >= 0 else 128 - code
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Interrupt a child, unless a terminal has done so already and it ends by itself."""
+    for _ in range(12):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.2)
+            return
+        process.send_signal(signal.SIGINT)
+    process.kill()
 
 
 def _bad(message: str) -> int:

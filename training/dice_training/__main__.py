@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 _USE = "usage: python -m dice_training {cuke,train,eval,verify-pool} ..."
@@ -24,6 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     else:
         print(f"error: unknown command {command!r}; {_USE}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on each command stops in its own way
     return run(rest)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dice_engine.bench.modules import ModulePair, module_pairs
+from dice_engine.verify import sandbox
 
 if TYPE_CHECKING:
     from dice_engine.verify.session import DeviceName
@@ -60,10 +62,11 @@ def measure(device: DeviceName, count: int, workers: int, rounds: int, sample: i
 
 def _latency(device: DeviceName, pairs: Sequence[ModulePair]) -> dict[str, Any]:
     """Seconds of single verdicts in one session that has judged before; references are new."""
+    from dice_engine.verify.interrupt import ends_at_once
     from dice_engine.verify.session import VerifySession
 
     spans = []
-    with VerifySession(device) as session:
+    with VerifySession(device) as session, ends_at_once(session.abandon):
         session.verify_module(pairs[0].reference, _fresh(pairs[0], "warm"), measure=False)
         for pair in pairs:
             begun = time.perf_counter()
@@ -113,14 +116,18 @@ def _throughput(device: DeviceName, pairs: Sequence[ModulePair], workers: int, r
 
 
 def _serve(device: DeviceName, number: int, questions: Any, answers: Any) -> None:
-    """One worker: a session that judges until it is told to stop."""
+    """One worker: a session that judges until it is told to stop, or nobody is left to ask."""
+    parent = multiprocessing.parent_process()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sandbox.die_with_parent(parent.pid if parent and parent.pid else 0)
     import torch
 
     torch.set_num_threads(1)
+    from dice_engine.verify.interrupt import ends_at_once
     from dice_engine.verify.session import VerifySession
 
     first = module_pairs()[0]
-    with VerifySession(device, trusted_reference=True, threads=1) as session:
+    with VerifySession(device, trusted_reference=True, threads=1) as session, ends_at_once(session.abandon):
         found = session.verify_module(first.reference, _fresh(first, f"worker {number}"), measure=False)
         answers.put(found.verdict)
         while (question := questions.get()) is not None:

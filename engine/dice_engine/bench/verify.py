@@ -125,11 +125,12 @@ def measure(chosen: list[Pair], device: DeviceName, rounds: int) -> dict[str, An
     from dice_engine.verify.zygote import Zygote
 
     zygote = Zygote.shared()  # it imports torch while this process does
+    from dice_engine.verify.interrupt import ends_at_once
     from dice_engine.verify.session import VerifySession
     from dice_engine.verify.worker import Failed
 
     try:
-        with VerifySession(device) as session:
+        with VerifySession(device) as session, ends_at_once(session.abandon):
             for _ in range(rounds):
                 for pair in chosen:
                     start = time.perf_counter()

@@ -46,6 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     from dice_engine.source.plans import kernel_plan
     from dice_engine.source.project import project_around
     from dice_engine.verify.cache import VerdictCache
+    from dice_engine.verify.interrupt import ends_at_once
     from dice_engine.verify.report import show
     from dice_engine.verify.session import VerifySession
     from dice_engine.verify.verdict import CORRECT
@@ -56,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         cache = None if options.no_cache else VerdictCache()
         session = VerifySession(options.device, cache=cache, baseline=options.baseline)
-        with waiting, session:
+        with ends_at_once(session.abandon), waiting, session:
             if options.reference.suffix == ".py":
                 verdict = session.verify_module(reference, candidate)
             else:

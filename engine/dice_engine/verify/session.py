@@ -25,6 +25,7 @@ from dice_engine.verify import cache as verdict_cache
 from dice_engine.verify import gpu, timing
 from dice_engine.verify.build import host
 from dice_engine.verify.build.interface import InfraError
+from dice_engine.verify.build.process import Builds
 from dice_engine.verify.cache import VerdictCache
 from dice_engine.verify.folder import SessionFolder
 from dice_engine.verify.host_module import CLASS, FIRST_OTHER_SEED, host_module, size_sets
@@ -46,6 +47,7 @@ from dice_engine.verify.runners import Runners
 from dice_engine.verify.sandbox import Limits
 from dice_engine.verify.verdict import KernelUse, Verdict
 from dice_engine.verify.worker import NEEDS_HOST, Failed, Worker
+from dice_engine.verify.zygote import Zygote
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 Baseline = Literal["eager", "compile", "both"]
@@ -134,6 +136,12 @@ class VerifySession:
         self._modules.clear()
         self._kernels.clear()
         self._pool.shutdown(wait=True)
+        self._folder.remove()
+
+    def abandon(self) -> None:
+        """End everything at once, whatever is going on: this process is ending. May be called from any thread."""
+        Zygote.end_shared()
+        Builds.kill()
         self._folder.remove()
 
     def verify_kernel(

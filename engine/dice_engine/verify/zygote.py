@@ -34,6 +34,7 @@ from dice_engine.verify import sandbox, seccomp
 
 _MESSAGE_BYTES = 1 << 16
 _RUNNER_FD = 3
+_LAST_SECONDS = 0.4
 NOT_SERVED = 71
 """Exit status of a runner that could not begin or go on: its folder is gone, its line is cut."""
 
@@ -85,6 +86,13 @@ class Zygote:
                 cls._shared = cls()
                 atexit.register(cls._shared.close)
             return cls._shared
+
+    @classmethod
+    def end_shared(cls) -> None:
+        """End the zygote of this process and all runners, for good: no other is started. The process is ending."""
+        cls._shared_lock.acquire()
+        if cls._shared is not None and cls._shared.owner == os.getpid():
+            cls._shared.close(_LAST_SECONDS)
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -157,15 +165,15 @@ class Zygote:
         self._process.kill()
         self._process.wait()
 
-    def close(self) -> None:
-        """End the zygote and every runner."""
+    def close(self, patience: float = 5.0) -> None:
+        """End the zygote and every runner; one that takes more than ``patience`` seconds is killed."""
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
         self._control.close()
         if self.owner != os.getpid():
             return
         try:
-            self._process.wait(5)
+            self._process.wait(patience)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(5)

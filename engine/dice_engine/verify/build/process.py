@@ -10,6 +10,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from dice_engine.verify.build.interface import BuildError, InfraError
 
@@ -26,6 +27,25 @@ class Builds:
     listener: Callable[[bool], None] | None = None
     _lock = threading.Lock()
     _running = 0
+    _groups: ClassVar[set[int]] = set()
+    """Process groups of the compilers that run now."""
+
+    @classmethod
+    def kill(cls) -> None:
+        """Kill every compiler that this process runs."""
+        for group in tuple(cls._groups):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+
+    @classmethod
+    @contextlib.contextmanager
+    def killable(cls, group: int) -> Iterator[None]:
+        """Around the life of a compiler."""
+        cls._groups.add(group)
+        try:
+            yield
+        finally:
+            cls._groups.discard(group)
 
     @classmethod
     @contextlib.contextmanager
@@ -65,7 +85,7 @@ def run_compiler(command: Sequence[str | Path], folder: Path, timeout: float, wh
     except OSError as error:
         raise InfraError(f"{command[0]} does not start: {error.strerror}") from None
     try:
-        with Builds.one():
+        with Builds.one(), Builds.killable(process.pid):
             output, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         raise BuildError(f"{what} did not finish in {timeout:.0f} s") from None
