@@ -59,6 +59,7 @@ def check_products() -> None:
         (1, TILES[0], (True, True, False)),
         (33, TILES[1], (True, False, False)),
         (8, TILES[3], (False, False, True)),
+        (4, TILES[2]._replace(inside=False), (True, False, False)),
     ):
         generator = torch.Generator().manual_seed(m)
 

@@ -20,6 +20,7 @@ from dice_engine.decode.passes import Passes, Shape, can_fuse
 from dice_engine.decode.rows import NewRow, Rows
 from dice_engine.decode.sampling import Needs
 from dice_engine.decode.strategies import steps_needed
+from dice_engine.decode.upload import uploaded
 from dice_engine.model.network import SdarModel
 
 PREFILL_TOKENS = 2048
@@ -219,7 +220,8 @@ class BatchDecoder:
             shared = job.pages[: job.start // self.pool.size]
             tail = job.prompt[job.start :]
             stop_ids = self.model.config.eos_token_ids if request.stop_ids is None else request.stop_ids
-            pages = [self.pool.take(own) for _ in range(count)]
+            taken = self.pool.take(own * count)
+            pages = [taken[i * own : (i + 1) * own] for i in range(count)]
             if job.start % self.pool.size:
                 self.pool.copy(job.pages[-1], [p[0] for p in pages])
             for _ in range(count):
@@ -241,7 +243,7 @@ class BatchDecoder:
                     for i in numbers
                 ],
             )
-            tables = torch.tensor([shared + p for p in pages], device=self._table.device)
+            tables = uploaded([shared + p for p in pages], self._table.device)
             self._table[first : first + count, : tables.shape[1]] = tables
             left = self._passes_left(job, self.size - len(tail))
             for place, (number, mine) in enumerate(zip(numbers, pages, strict=True), first):

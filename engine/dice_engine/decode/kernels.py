@@ -4,7 +4,7 @@ Imported on a GPU only. ``fused.py`` says how they make up a layer; each has an 
 """
 
 # What Triton compiles is not what the type checker reads.
-# pyright: reportMissingImports=false, reportOperatorIssue=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false, reportArgumentType=false
+# pyright: reportMissingImports=false, reportOperatorIssue=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false, reportArgumentType=false, reportPossiblyUnboundVariable=false
 from __future__ import annotations
 
 import triton
@@ -24,12 +24,13 @@ def after_former(PDL: tl.constexpr):
 
 
 @triton.jit
-def fetch_ahead(at, BYTES: tl.constexpr):
-    """Bring BYTES (a multiple of 16) behind each of the pointers ``at`` to the L2 cache. Hopper and later."""
+def fetch_ahead(at, wanted, BYTES: tl.constexpr):
+    """Bring BYTES (a multiple of 16) behind each of the ``wanted`` pointers ``at`` to the L2 cache: few and large,
+    since one is begun after the other. Hopper and later."""
     tl.inline_asm_elementwise(
-        "mov.u32 $0, 0; cp.async.bulk.prefetch.L2.global [$1], $2;",
-        "=r,l,r",
-        [at, BYTES],
+        "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.u32 $0, 0; @p cp.async.bulk.prefetch.L2.global [$1], $3; }",
+        "=r,l,r,r",
+        [at, wanted.to(tl.int32), BYTES],
         dtype=tl.int32,
         is_pure=False,
         pack=1,
@@ -47,57 +48,60 @@ def linear_kernel(
 
     NORM: x goes through an RMS norm with weight ``norm[k]`` first. GATED: w is ``[2n, k]``, gate above up, and out is
     silu(gate) * up. ADD: plus ``add[m, n]``. With so few rows the chain of products along k is what takes time, so
-    SLICES parts of it (one a warp) are summed side by side. AHEAD: values of w that each thread asks for before the
-    former kernel has ended.
+    SLICES parts of it (one a warp) are summed side by side. w is the left factor: of that one tensor cores want 16 rows
+    at least, of the right one 8 are enough. AHEAD: values of each row of w that are asked for before the former kernel
+    has ended.
     """
     rows = tl.arange(0, BM)
     cols = tl.program_id(0) * BN + tl.arange(0, BN)
     row_ok, col_ok = rows < m, cols < n
     if PDL and AHEAD > 0:
         thread = tl.arange(0, THREADS)
-        pieces: tl.constexpr = THREADS // BN
-        line = tl.minimum(tl.program_id(0) * BN + thread // pieces, n - 1)
-        ahead = line.to(tl.int64) * k + tl.minimum(thread % pieces * AHEAD, k - AHEAD)
-        fetch_ahead(w_ptr + ahead, AHEAD * w_ptr.dtype.element_ty.primitive_bitwidth // 8)
+        line = tl.program_id(0) * BN + thread
+        wanted = (thread < BN) & (line < n)
+        fetch_ahead(
+            w_ptr + line.to(tl.int64) * k, wanted, AHEAD * w_ptr.dtype.element_ty.primitive_bitwidth // 8
+        )
         if GATED:
-            fetch_ahead(
-                w_ptr + ahead + n.to(tl.int64) * k, AHEAD * w_ptr.dtype.element_ty.primitive_bitwidth // 8
-            )
+            other = w_ptr + (line + n).to(tl.int64) * k
+            fetch_ahead(other, wanted, AHEAD * w_ptr.dtype.element_ty.primitive_bitwidth // 8)
     after_former(PDL)
+    place = rows[None, :] * n + cols[:, None]
+    place_ok = row_ok[None, :] & col_ok[:, None]
+    if ADD:  # asked for early: at the end it would have to be waited for
+        more = tl.load(add_ptr + place, mask=place_ok, other=0.0)
     depth = tl.arange(0, SLICES)[:, None] * BK + tl.arange(0, BK)[None, :]
-    x_at = rows[None, :, None] * k
-    w_at = cols[None, None, :].to(tl.int64) * k
-    up_at = (cols + n)[None, None, :].to(tl.int64) * k
-    acc = tl.zeros((SLICES, BM, BN), dtype=tl.float32)
-    up = tl.zeros((SLICES, BM, BN), dtype=tl.float32)
-    squares = tl.zeros((SLICES, BM, BK), dtype=tl.float32)
+    x_at = rows[None, None, :] * k
+    w_at = cols[None, :, None].to(tl.int64) * k
+    up_at = (cols + n)[None, :, None].to(tl.int64) * k
+    acc = tl.zeros((SLICES, BN, BM), dtype=tl.float32)
+    up = tl.zeros((SLICES, BN, BM), dtype=tl.float32)
+    squares = tl.zeros((SLICES, BK, BM), dtype=tl.float32)
     for start in range(0, k, SLICES * BK):
         at = start + depth
         ok = at < k
-        w_ok = col_ok[None, None, :] & ok[:, :, None]
-        x = tl.load(x_ptr + x_at + at[:, None, :], mask=row_ok[None, :, None] & ok[:, None, :], other=0.0)
-        w = tl.load(w_ptr + w_at + at[:, :, None], mask=w_ok, other=0.0)
+        w_ok = col_ok[None, :, None] & ok[:, None, :]
+        x = tl.load(x_ptr + x_at + at[:, :, None], mask=row_ok[None, None, :] & ok[:, :, None], other=0.0)
+        w = tl.load(w_ptr + w_at + at[:, None, :], mask=w_ok, other=0.0)
         if NORM:
             wide = x.to(tl.float32)
             squares += wide * wide
             scale = tl.load(norm_ptr + at, mask=ok, other=0.0).to(tl.float32)
-            x = (wide * scale[:, None, :]).to(w.dtype)
-        acc = tl.dot(x, w, acc, input_precision=PRECISION)
+            x = (wide * scale[:, :, None]).to(w.dtype)
+        acc = tl.dot(w, x, acc, input_precision=PRECISION)
         if GATED:
-            w = tl.load(w_ptr + up_at + at[:, :, None], mask=w_ok, other=0.0)
-            up = tl.dot(x, w, up, input_precision=PRECISION)
+            w = tl.load(w_ptr + up_at + at[:, None, :], mask=w_ok, other=0.0)
+            up = tl.dot(w, x, up, input_precision=PRECISION)
     total, second = tl.sum(acc, axis=0), tl.sum(up, axis=0)
     if NORM:
-        factor = tl.rsqrt(tl.sum(tl.sum(squares, axis=2), axis=0) / k + eps)[:, None]
+        factor = tl.rsqrt(tl.sum(tl.sum(squares, axis=1), axis=0) / k + eps)[None, :]
         total *= factor
         second *= factor
     if GATED:
         total = total * tl.sigmoid(total) * second
-    place = rows[:, None] * n + cols[None, :]
-    ok = row_ok[:, None] & col_ok[None, :]
     if ADD:
-        total += tl.load(add_ptr + place, mask=ok, other=0.0).to(tl.float32)
-    tl.store(out_ptr + place, total.to(out_ptr.dtype.element_ty), mask=ok)
+        total += more.to(tl.float32)
+    tl.store(out_ptr + place, total.to(out_ptr.dtype.element_ty), mask=place_ok)
 
 
 @triton.jit

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dice_engine.decode.upload import uploaded
 from dice_engine.model.network import SdarModel
 
 PAGE = 64
@@ -71,7 +72,7 @@ class PagePool:
             self._users[page] = 1
         dirty = [page for page in pages if not self._clean[page]]
         if dirty:
-            at = torch.tensor(dirty, device=self.k.device)
+            at = uploaded(dirty, self.k.device)
             self.k.index_fill_(1, at, 0)
             self.v.index_fill_(1, at, 0)
             for page in dirty:
@@ -121,7 +122,7 @@ class PagePool:
         self._key_of.clear()
 
     def copy(self, source: int, targets: Sequence[int]) -> None:
-        at = torch.tensor(targets, device=self.k.device)
+        at = uploaded(list(targets), self.k.device)
         for part in (self.k, self.v):
             page = part[:, source : source + 1].clone()  # index_copy_ refuses to read what it writes to
             part.index_copy_(1, at, page.expand(-1, len(targets), -1, -1, -1))

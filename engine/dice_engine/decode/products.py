@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 import triton
 from torch import Tensor
+from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources
 
 from dice_engine.decode.kernels import gate_kernel, linear_kernel, norm_kernel
@@ -29,8 +30,8 @@ REPAYS_TIMING = 200_000_000
 """Bytes of matrices of one kind from which on candidates are timed."""
 
 
-AHEAD = 128
-"""Values of the matrix that each thread asks for while the former kernel ends; see ``linear_kernel``."""
+AHEAD = 512
+"""Values of each row of a matrix that are asked for while the former kernel ends; see ``linear_kernel``."""
 
 
 class Tile(NamedTuple):
@@ -41,17 +42,19 @@ class Tile(NamedTuple):
     depth: int
     warps: int
     stages: int
+    inside: bool = True
+    """The norm: inside the product, or a kernel of its own before it."""
 
 
 TILES = (
-    Tile(8, 16, 64, 8, 3),
     Tile(4, 32, 64, 4, 4),
-    Tile(4, 16, 64, 4, 4),
-    Tile(8, 16, 64, 8, 4),
-    Tile(4, 16, 128, 4, 4),
-    Tile(8, 16, 128, 8, 3),
-    Tile(4, 32, 64, 4, 3),
+    Tile(4, 32, 64, 4, 6),
+    Tile(4, 16, 64, 4, 8),
     Tile(4, 16, 64, 4, 6),
+    Tile(4, 16, 128, 4, 5),
+    Tile(8, 16, 64, 8, 5),
+    Tile(4, 64, 64, 8, 4),
+    Tile(4, 32, 64, 4, 3),
 )
 
 
@@ -91,7 +94,7 @@ class Products:
         add = x.new_zeros(m, self.columns) if self.kind.add else None
         size = sum(matrix.numel() * matrix.element_size() for matrix in self.matrices)
         if size < REPAYS_TIMING:
-            first = TILES[0] if rows == 16 else None
+            first = TILES[0] if rows <= 16 else None
             self._best[rows] = first if first and self._fits(x, add, first) else None
             return
         times = self._times(x, add)
@@ -113,10 +116,10 @@ class Products:
         return {tile: _seconds(run, len(self.matrices)) for tile, run in runs.items()}
 
     def _fits(self, x: Tensor, add: Tensor | None, tile: Tile) -> bool:
-        """Whether this GPU has the shared memory."""
+        """Whether this GPU has the shared memory, and this Triton such small products."""
         try:
             self._ours(0, x, add, tile)
-        except OutOfResources:
+        except (OutOfResources, CompilationError):
             return False
         return True
 
@@ -125,11 +128,14 @@ class Products:
 
     def _ours(self, layer: int, x: Tensor, add: Tensor | None, tile: Tile) -> Tensor:
         m = x.shape[0]
+        norm = self.kind.norm and tile.inside
+        if self.kind.norm and not norm:
+            x = self._normed(layer, x)
         out = x.new_empty(m, self.columns)
         linear_kernel[(triton.cdiv(self.columns, tile.columns),)](
-            *(x, self.matrices[layer], self.norms[layer] if self.kind.norm else x, x if add is None else add),
+            *(x, self.matrices[layer], self.norms[layer] if norm else x, x if add is None else add),
             *(out, m, self.columns, self.depth, self.eps),
-            NORM=self.kind.norm,
+            NORM=norm,
             GATED=self.kind.gated,
             ADD=self.kind.add,
             PRECISION=self.precision,
@@ -145,15 +151,17 @@ class Products:
         )
         return out
 
-    def _library(self, layer: int, x: Tensor, add: Tensor | None) -> Tensor:
+    def _normed(self, layer: int, x: Tensor) -> Tensor:
         m, k = x.shape
+        normed = torch.empty_like(x)
+        block = triton.next_power_of_2(k)
+        norm_kernel[(m,)](x, self.norms[layer], normed, k, self.eps, BLOCK=block, num_warps=8, **self._launch)
+        return normed
+
+    def _library(self, layer: int, x: Tensor, add: Tensor | None) -> Tensor:
+        m = x.shape[0]
         if self.kind.norm:
-            normed = torch.empty_like(x)
-            block = triton.next_power_of_2(k)
-            norm_kernel[(m,)](
-                x, self.norms[layer], normed, k, self.eps, BLOCK=block, num_warps=8, **self._launch
-            )
-            x = normed
+            x = self._normed(layer, x)
         matrix = self.matrices[layer].t()
         out = torch.mm(x, matrix) if add is None else torch.addmm(add, x, matrix)
         if not self.kind.gated:
@@ -166,7 +174,7 @@ class Products:
 
 
 def _rows(m: int) -> int:
-    return max(16, triton.next_power_of_2(m))
+    return max(8, triton.next_power_of_2(m))
 
 
 def _seconds(run: Callable[[int], Tensor], layers: int) -> float:

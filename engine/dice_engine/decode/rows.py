@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dice_engine.decode.sampling import Needs, counter_noise, draw
 from dice_engine.decode.strategies import DecodeOptions, choose
+from dice_engine.decode.upload import uploaded
 
 MAX_STOP_IDS = 8
 SCALARS = ("start", "step", "fresh", "active", "prompt_end", "limit", "seed", "strategy", "steps", "top_k")
@@ -101,9 +102,9 @@ class Rows:
             masked = [0] * len(tail) + [1] * masks
             whole.append([*scalars, *stops, *[0] * size, *block, *masked, *[0] * size])
             real.append([row.temperature, o.threshold, o.gamma, o.top_p])
-        at = torch.tensor(places, device=self.device)
-        self.whole.index_copy_(0, at, torch.tensor(whole, device=self.device))
-        self.real.index_copy_(0, at, torch.tensor(real, dtype=torch.float32, device=self.device))
+        at = uploaded(list(places), self.device)
+        self.whole.index_copy_(0, at, uploaded(whole, self.device))
+        self.real.index_copy_(0, at, uploaded(real, self.device, torch.float32))
 
     def move(self, source: int, target: int) -> None:
         for part in (self.whole, self.real):
