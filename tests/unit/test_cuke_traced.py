@@ -499,3 +499,10 @@ def test_a_source_that_stood_there_is_a_reference_where_its_module_is_elsewhere(
     assert not any(
         "pytorch" in task_sample(Task("a", plain), seed, 0, "load_inline_core") for seed in range(20)
     )
+
+
+def test_invented_tasks_are_python() -> None:
+    for index in range(150):
+        text = invented_task(44, index).text
+        ast.parse(another_layout(text, random.Random(index)))
+        assert not re.search(r"\de-(?!\d)", text)

@@ -118,6 +118,8 @@ def _grown(rng: random.Random) -> _Growing:
             TypeError,
             NotImplementedError,
             AssertionError,
+            AttributeError,
+            ArithmeticError,
         ):
             continue
     return g
@@ -282,7 +284,7 @@ def _text(g: _Growing, rng: random.Random) -> str:
     return "\n".join([*lines, *both[0], "", "", *both[1]]) + "\n"
 
 
-_NUMBER = re.compile(r"(?<![\w.\"])-?\d+(?:\.\d+)?(?![\w.\"])")
+_NUMBER = re.compile(r"(?<![\w.\"])(?<!\de-)-?\d+(?:\.\d+)?(?![\w.\"])")
 _ARGUMENT_NAMES = {
     "dim": ("dim", "axis", "reduce_dim"),
     "int": ("n", "size", "k", "num", "features"),

@@ -98,6 +98,9 @@ def _row(task: Task, seed: int, index: int, kind: Kind | None) -> Row:
             return task_sample(task, seed, index, kind)
     except TimeoutError:
         return _left_out(task.id, seed, index, kind, f"takes longer than {_SECONDS} s to trace")
+    except Exception as error:  # a build of a million rows does not end for one of them
+        reason = f"the teacher fails: {type(error).__name__}: {str(error)[:100]}"
+        return _left_out(task.id, seed, index, kind, reason)
 
 
 def _left_out(task: str, seed: int, index: int, kind: Any, reason: str) -> Row:
