@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from dice_engine.source.host import HostProgram
 from dice_engine.source.plan import Plan
-from dice_engine.source.plan_run import rehearse
+from dice_engine.source.plan_run import extent, rehearse
 from dice_engine.source.plan_view import explain
 from dice_engine.source.plans import kernel_plan
 
@@ -67,9 +67,9 @@ def test_what_leads_to_the_launch_is_a_function() -> None:
         ("s", "float", False),
     ]
     assert [(b.name, b.role, b.extent) for b in plan.buffers] == [
-        ("a", "in", "n"),
-        ("b", "in", "n"),
-        ("c", "inout", "n"),
+        ("a", "in", "((n * 4))/4"),
+        ("b", "in", "((n * 4))/4"),
+        ("c", "inout", "((n * 4))/4"),
     ]
     assert "s" in plan.scalars, "1 would hide whether it is used"
     assert any(sizes["n"] % 192 for sizes in plan.sizes) and any(sizes["n"] < 192 for sizes in plan.sizes)
@@ -87,6 +87,10 @@ def test_several_kernels_and_sizes() -> None:
     text = (WILD / "main_only.cu").read_text()
     plan = kernel_plan(text, "matmul")
     assert launches(plan, text, {"M": 33, "N": 45, "K": 67}) == [("matmul", (3, 3, 1), (16, 16, 1), 67)]
+    sizes = {"M": 33, "N": 45, "K": 67}
+    assert [extent(buffer, sizes) for buffer in plan.buffers] == [33 * 67, 67 * 45, 33 * 45], (
+        "as main allocates"
+    )
     assert "main() itself has M=128, N=256, K=64" in plan.origin["sizes"]
     other = kernel_plan(text, "vec_add")
     assert "matmul" not in (other.host_source or ""), "a plan depends on its own kernel alone"

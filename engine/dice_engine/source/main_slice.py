@@ -20,6 +20,11 @@ _ALLOCATIONS = frozenset({"cudaMalloc", "cudaMallocManaged", "cudaMallocAsync"})
 _CONTROL = frozenset(
     {"for_statement", "while_statement", "do_statement", "for_range_loop", "switch_statement"}
 )
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_SIZEOF = re.compile(r"\bsizeof\s*\(\s*([\w ]+?)\s*\)")
+_CAST = re.compile(
+    r"\((?:std::)?(?:size_t|u?int(?:64|32)_t|(?:unsigned )?(?:long|int)(?: long)?)\)|\bstatic_cast<[\w: ]+>"
+)
 _SYMBOLS = re.compile(r"\bcudaMemcpyToSymbol(?:Async)?\b")
 
 
@@ -29,12 +34,14 @@ class Declined(Exception):
 
 @dataclass(frozen=True)
 class Slice:
-    """A function made of ``main``. ``line``: of the launch; ``sizes``: what ``main`` has for the numbers it takes."""
+    """A function made of ``main``. ``line``: of the launch; ``sizes``: what ``main`` has for the numbers it takes;
+    ``allocated``: the bytes of each buffer as an expression over these numbers, where there is one."""
 
     name: str
     source: str
     line: int
     sizes: dict[str, str]
+    allocated: dict[str, str]
 
 
 class MainProgram:
@@ -115,7 +122,9 @@ def slice_of(program: HostProgram, kernel: str) -> Slice:
         [f"void {name}({', '.join(taken)}) {{", *lines, f"  {called}<<<{dims}>>>({given});", "}\n"]
     )
     known = {name: made.value.text for name in sizes if (made := facts.variables[name]).value is not None}
-    return Slice(name, source, call.line, known)
+    bytes_of = {pointer: _written_out(facts.sizes[pointer].text, facts, free) for pointer in pointers}
+    allocated = {pointer: text for pointer, text in bytes_of.items() if text is not None}
+    return Slice(name, source, call.line, known, allocated)
 
 
 def _path(node: Node, kernel: str) -> list[Node] | None:
@@ -284,6 +293,20 @@ def _kept(statements: list[Node], needed: set[str], facts: _Facts, launch: int) 
         ):
             lines.append(f"  {statement.text}")
     return lines
+
+
+def _written_out(text: str, facts: _Facts, free: set[str]) -> str | None:
+    """An expression with the values of variables in their places, down to the numbers that stay ``free``."""
+    for _ in range(8):
+        bound = set(_NAME.findall(_SIZEOF.sub("", text))) & facts.variables.keys() - free
+        if not bound:
+            return _CAST.sub("", _SIZEOF.sub(lambda match: str(types.size_of(match[1])), text))
+        for name in bound:
+            value = facts.variables[name].value
+            if value is None or name in facts.assigned or name in facts.changed:
+                return None
+            text = re.sub(rf"\b{name}\b", lambda _, put=value.text: f"({put})", text)
+    return None
 
 
 def _declared_in(node: Node) -> set[str]:

@@ -9,12 +9,14 @@ import functools
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 
 from dice_engine.source.annotation import Annotation
 from dice_engine.source.cuda import find_kernels
+from dice_engine.source.expressions import ExpressionError, evaluate
 from dice_engine.source.host import HostFunction, HostProgram
+from dice_engine.source.host_types import size_of
 from dice_engine.source.lines import to_bytes, to_text
 from dice_engine.source.main_slice import MainProgram
 from dice_engine.source.plan import Param, Plan
@@ -191,6 +193,9 @@ def _main_plan(text: str, kernel: str, known: Collection[str], annotation: Annot
 
     origin = {part: told(words) for part, words in plan.origin.items()}
     if plan.runnable:
+        exact = _allocated(plan, made.allocated)
+        if exact != plan:
+            plan, origin["extents"] = exact, "what main() allocates"
         origin["host"] = f"what leads to the launch on line {made.line} of main()"
         there = ", ".join(f"{name}={value}" for name, value in made.sizes.items())
         origin["sizes"] += f"; main() itself has {there}" if there else ""
@@ -200,6 +205,20 @@ def _main_plan(text: str, kernel: str, known: Collection[str], annotation: Annot
         reason=told(plan.reason) if plan.reason else None,
         host_source=f"\n{made.source}" if plan.runnable else None,
     )
+
+
+def _allocated(plan: Plan, allocated: Mapping[str, str]) -> Plan:
+    """``plan`` with buffers as long as ``main`` makes them, where that has a value at all sizes."""
+    buffers = []
+    for buffer in plan.buffers:
+        width = size_of(buffer_ctype(plan, buffer, plan.templates[0]))
+        exact = f"({allocated[buffer.name]})/{width}" if buffer.name in allocated and width else ""
+        try:
+            fits = bool(exact) and all(evaluate(exact, sizes) > 0 for sizes in plan.sizes)
+        except ExpressionError:
+            fits = False
+        buffers.append(replace(buffer, extent=exact) if fits else buffer)
+    return replace(plan, buffers=tuple(buffers))
 
 
 def _plan_through(
