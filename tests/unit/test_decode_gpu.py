@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from dice_engine.decode.batch import BatchDecoder
+from dice_engine.decode.forks import forks
+from dice_engine.decode.jobs import DecodeRequest
 from dice_engine.decode.rows import LIVE
 from dice_engine.decode.sampling import Needs
-from dice_engine.decode.strategies import STRATEGIES
-from test_decode import decode_together, make_model, mixed_requests, prompt_of, random_rows
+from dice_engine.decode.strategies import STRATEGIES, DecodeOptions
+from test_decode import decode_together, make_model, mixed_requests, prompt_of, random_rows, run
 
 pytestmark = [
     pytest.mark.gpu,
@@ -86,3 +89,18 @@ def test_fused_unmasking_equals_its_twin(size: int, vocab: int) -> None:
         fused_step.unmask(ours, logits.view(7 * size, vocab), needs)
         live = twin.record[:, LIVE] > 0
         assert torch.equal(ours.record[live], twin.record[live]) and torch.equal(ours.whole, twin.whole)
+
+
+@pytest.mark.parametrize("block", [1, 4, 16])
+def test_forks_equal_those_of_the_cpu(block: int) -> None:
+    model, prompt, found = make_model(12), prompt_of(70), []
+    for device in ("cpu", "cuda"):
+        decoder = BatchDecoder(model.to(device), block, pages=64)
+        job = decoder.submit(DecodeRequest(prompt, DecodeOptions(90), [0], [0.0], [], keep=True))
+        list(run(decoder))
+        reply = job.replies[0]
+        found.append((reply.tokens, forks(model, decoder.pool, prompt, reply.tokens, reply.step_map, block)))
+    (tokens, ours), (same, theirs) = found
+    assert tokens == same
+    assert [(fork.place, fork.token) for fork in ours] == [(fork.place, fork.token) for fork in theirs]
+    assert [fork.logp for fork in ours] == pytest.approx([fork.logp for fork in theirs], abs=1e-3)
