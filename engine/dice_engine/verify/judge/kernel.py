@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dice_engine.source.plan import Plan
-from dice_engine.source.plans import checking_sizes, measuring_sizes
+from dice_engine.source.plans import checking_sizes, measuring_sizes, total_elements
 from dice_engine.verify import compare, inputs
 from dice_engine.verify.compare import Bounds
 from dice_engine.verify.judge.findings import Findings
@@ -25,11 +25,17 @@ from dice_engine.verify.judge.kernel_cases import (
     other_sizes,
     plan_message,
 )
+from dice_engine.verify.judge.kernel_sizes import large_sizes, special_sizes
 from dice_engine.verify.program import RunOptions
 from dice_engine.verify.verdict import BuildInfo
 from dice_engine.verify.worker import Failed, Worker
 
 _CALLS, _CALLS_SECONDS = 32, 0.25
+_ELSEWHERE = 16
+"""Cases at sizes beside the plan's that are kept for the next candidate."""
+_ELSEWHERE_SECONDS, _ELSEWHERE_GPU_SECONDS = 2.5, 0.3
+_RUNS = 6
+"""Of the original and the candidate, at a size beside the plan's."""
 _WATCHED_SECONDS = 0.5
 """A run that takes longer is not run again in the watched build, which is ten to fifty times slower."""
 
@@ -62,15 +68,17 @@ class OriginalKernel:
         clock: bool = False,
     ):
         self.worker = worker
+        self.text = text
         self.given_sizes = len(plan.sizes)
         self.plan = plan = replace(plan, sizes=(*plan.sizes, *other_sizes(plan)))
         """With sizes beside the given ones at the end: they count only where the original is made for them."""
         self.timeout = timeout
         self.cpu = cpu
         self.mutated: set[str] = set()
-        self.longest = 0.0
+        self.longest, self.pace, self._largest = 0.0, 0.0, 0
         """Seconds of its longest run so far, with everything around it."""
         self._cases: dict[str, KernelCase | None] = {}
+        self._elsewhere: dict[str, KernelCase | None] = {}
         worker.ask("load_kernel", build_timeout, text=text, plan=plan_message(plan), clock=clock)
         self._names = list(case_names(plan, self.given_sizes))
         if not any(self.case(name) is not None for name in self._names):
@@ -96,12 +104,26 @@ class OriginalKernel:
         return self.case(f"0/{self.plan.sizes.index(measuring_sizes(self.plan))}/0/{GIVEN}")
 
     def _make(self, name: str, template: int, sizes: int, seed: int, fill: str) -> KernelCase | None:
-        message = self._message(template, sizes, seed, fill)
+        return self._made(name, self._message(template, sizes, seed, fill), seed, fill)
+
+    def elsewhere(self, sizes: dict[str, int]) -> KernelCase | None:
+        """The case of sizes that the plan does not name, None where the original is not made for them."""
+        name = f"0/{sizes}/0/{OTHER}"
+        if name not in self._elsewhere:
+            message = case_message(replace(self.plan, sizes=(sizes,)), 0, 0, 0, OTHER)
+            self._elsewhere[name] = self._made(name, message, 0, OTHER)
+            if len(self._elsewhere) > _ELSEWHERE:
+                del self._elsewhere[next(iter(self._elsewhere))]
+        return self._elsewhere[name]
+
+    def _made(self, name: str, message: dict[str, Any], seed: int, fill: str) -> KernelCase | None:
         if fill == OTHER and not self._made_for(message):
             return None
         first = self._run(message)
         if first["damage"]:
-            raise Failed("no_plan", f"with the plan's sizes the original itself {first['damage']}")
+            raise Failed(
+                "no_plan", f"with the plan's sizes the original itself {first['damage']}{self._places()}"
+            )
         if not first["launches"]:
             raise Failed("no_plan", f"running the plan does not launch {self.plan.kernel}")
         self.mutated |= set(first["mutated"])
@@ -159,6 +181,18 @@ class OriginalKernel:
         first, second = (result["outputs"] for result in results)
         return all(compare.same_bits(first[key], second[key]) for key in first)
 
+    def _places(self) -> str:
+        """What to write where a buffer of integers that nothing says how to fill may hold places in another."""
+        unsaid = [
+            buffer.name
+            for buffer in self.plan.buffers
+            if self.plan.source == "launch" and buffer.role == "in" and buffer.fill.kind == "int"
+        ]
+        if not unsaid:
+            return ""
+        rules = ", ".join(f"{name}=int[0,{next(iter(self.plan.sizes[0]))})" for name in unsaid)
+        return f"; where {' and '.join(unsaid)} holds places in it, say which: add // @dice fill({rules})"
+
     def watched(self, case: KernelCase) -> dict[str, Any]:
         """What a watched run of the original shows: what it does itself is not held against a rewrite."""
         options = {**vars(RunOptions()), "order": "watched"}
@@ -168,7 +202,11 @@ class OriginalKernel:
         options = {**vars(RunOptions()), "order": order if self.cpu else "forward"}
         started = time.monotonic()
         result = self.worker.ask("run_kernel", self.timeout, case=message, options=options)
-        self.longest = max(self.longest, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        self.longest = max(self.longest, seconds)
+        elements = sum(contents.numel() for contents in message["buffers"].values())
+        if elements >= self._largest:
+            self._largest, self.pace = elements, seconds / max(1, elements)
         return result
 
 
@@ -182,10 +220,14 @@ class KernelTrial:
         self.found = Findings()
         self.build_timeout = timeout
         self.seconds = 0.0
+        self.pace = 0.0
+        """Seconds for an element of the largest case so far, with everything around it."""
+        self._largest = 0
 
     def load(self, text: str, plan: Plan, build_timeout: float, clock: bool = False) -> None:
         """Compile the candidate in its runner."""
         self.build_timeout = build_timeout
+        self.text = text
         build = self.worker.ask("load_kernel", build_timeout, text=text, plan=plan_message(plan), clock=clock)
         self.found.build = BuildInfo(build["backend"], round(build["seconds"], 3), build["log"])
 
@@ -202,12 +244,37 @@ class KernelTrial:
             self._judge(case, "forward", None)
             if original.cpu and number < combinations:
                 self._judge(case, "reverse", "race")
+        self._at_other_sizes()
         if original.cpu:
             self._called_often(min(original.cases(), key=lambda case: case.elements))
         for case in itertools.islice(original.cases(), combinations if original.cpu else 0):
             self._watched(case)
         if self.found.trials == 0:
             raise Failed("no_plan", "the original is too sensitive to rounding for a fair comparison")
+
+    def _at_other_sizes(self) -> None:
+        """Where the text may do something else, and at a large size: as many as there is time for."""
+        original = self.original
+        until = time.monotonic() + (_ELSEWHERE_SECONDS if original.cpu else _ELSEWHERE_GPU_SECONDS)
+
+        def affordable(sizes: dict[str, int]) -> bool:
+            seconds = max(original.pace, self.pace) * total_elements(original.plan, sizes)
+            return _RUNS * seconds < until - time.monotonic()
+
+        def judge(sizes: dict[str, int]) -> None:
+            case = original.elsewhere(sizes)
+            if case is not None:
+                self._judge(case, "forward", None)
+
+        for sizes in special_sizes(original.plan, self.text, original.text):
+            if affordable(sizes):
+                judge(sizes)
+        if original.cpu:  # on a GPU the outputs under the clock are compared
+            alone, shrinking = large_sizes(original.plan)
+            for sizes in filter(affordable, alone):
+                judge(sizes)
+            for sizes in itertools.islice(filter(affordable, shrinking), 1):
+                judge(sizes)
 
     def _called_often(self, case: KernelCase) -> None:
         """Many runs in a row: what was computed at first must be computed at last. (On a GPU the clock sees that.)"""
@@ -239,10 +306,14 @@ class KernelTrial:
 
     def _judge(self, case: KernelCase, order: str, rule: str | None) -> None:
         options = {**vars(RunOptions()), "order": order}
+        started = time.monotonic()
         result = self.worker.ask(
             "run_kernel", self.timeout, building=self.build_timeout, case=case.message, options=options
         )
         self.seconds = result["seconds"]
+        if case.elements >= self._largest:
+            self._largest = case.elements
+            self.pace = (time.monotonic() - started) / max(1, case.elements)
         where = _words(case)
         if not result["launches"]:
             raise Failed("deceptive", "none of its kernels is launched", "no_launch")
