@@ -176,6 +176,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self.calls: list[LaunchCall] = []
+        self.reached: dict[str, int] = {}
+        """Bytes of each named buffer that the host code sets or copies."""
 
     def is_tensor(self, value: Any) -> bool:
         return False
@@ -187,6 +189,10 @@ class Recorder:
         if name == "empty":
             return "temporary"
         if name in ("cuda.memset", "cuda.memcpy"):
+            for pointer in args[:2]:
+                if isinstance(pointer, Pointer) and isinstance(pointer.base, str):
+                    end = pointer.offset * (types.size_of(pointer.ctype) or 1) + int(args[2])
+                    self.reached[pointer.base] = max(end, self.reached.get(pointer.base, 0))
             return None
         if name == "cuda.device_property" and args and args[0] in PROPERTIES:
             return PROPERTIES[args[0]]
@@ -208,10 +214,17 @@ def rehearse(
     program: HostProgram, plan: Plan, sizes: Mapping[str, int], template: Mapping[str, str], seed: int = 0
 ) -> list[LaunchCall]:
     """The launches that one run would make, without running anything. Raises as ``run_plan`` does."""
+    return recorded(program, plan, sizes, template, seed).calls
+
+
+def recorded(
+    program: HostProgram, plan: Plan, sizes: Mapping[str, int], template: Mapping[str, str], seed: int = 0
+) -> Recorder:
+    """What one run would ask of its runtime. Raises as ``run_plan`` does."""
     pointers = {b.name: Pointer(b.name, 0, buffer_ctype(plan, b, template)) for b in plan.buffers}
     recorder = Recorder()
     run_plan(program, plan, sizes, template, pointers, scalar_values(plan, sizes, seed), recorder)
-    return recorder.calls
+    return recorder
 
 
 def instantiations(program: HostProgram, plan: Plan) -> tuple[tuple[str, tuple[str, ...]], ...]:

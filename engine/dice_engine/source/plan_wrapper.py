@@ -11,7 +11,14 @@ from dice_engine.source import host_types as types
 from dice_engine.source.expressions import ExpressionError
 from dice_engine.source.host import HostError, HostFunction, HostProgram, Unsupported
 from dice_engine.source.plan import Buffer, Fill, Param, Plan
-from dice_engine.source.plan_run import MEASURE, measuring_sizes, rehearse
+from dice_engine.source.plan_run import (
+    MEASURE,
+    buffer_ctype,
+    extent,
+    measuring_sizes,
+    recorded,
+    rehearse,
+)
 from dice_engine.source.plan_scalars import scalar_fill
 from dice_engine.source.plan_sizes import SizeSets, choose
 
@@ -71,7 +78,7 @@ def wrapper_plan(
         chosen = choose(symbols, kernel, functools.partial(_calls, program, plan, templates[0]))
     except (Unsupported, HostError, ExpressionError) as error:
         return Plan.none(f"launch in {where} cannot be followed: {error}")
-    sized = _with_sizes(plan, chosen, symbols, where, line)
+    sized = _with_room(program, _with_sizes(plan, chosen, symbols, where, line))
     return _with_launch(program, sized) if sized.runnable else sized
 
 
@@ -117,6 +124,26 @@ def _with_sizes(plan: Plan, chosen: SizeSets, symbols: list[str], where: str, li
     if plan.templates != ({},):
         origin["templates"] = "explicit instantiations in the file"
     return replace(plan, buffers=buffers, sizes=chosen.sizes, origin=origin)
+
+
+def _with_room(program: HostProgram, plan: Plan) -> Plan:
+    """The plan with buffers that hold at least what the wrapper itself sets or copies: 256 bins, whatever n is."""
+    template = plan.templates[0]
+    reached = [recorded(program, plan, sizes, template).reached for sizes in plan.sizes]
+    buffers, words = [], plan.origin["extents"]
+    for buffer in plan.buffers:
+        element = types.size_of(buffer_ctype(plan, buffer, template)) or 1
+        needs = [-(-bytes_of.get(buffer.name, 0) // element) for bytes_of in reached]
+        given = [max(1, extent(buffer, sizes)) for sizes in plan.sizes]
+        if any(need > have for need, have in zip(needs, given, strict=True)):
+            times = max(-(-need // have) for need, have in zip(needs, given, strict=True))
+            enough = (
+                f"max({buffer.extent}, {needs[0]})" if len(set(needs)) == 1 else f"{times}*{buffer.extent}"
+            )
+            words += f"; {buffer.name}: {enough}, because {plan.wrapper} sets or copies so much of it"
+            buffer = replace(buffer, extent=enough)
+        buffers.append(buffer)
+    return replace(plan, buffers=tuple(buffers), origin={**plan.origin, "extents": words})
 
 
 def templates_of(wrapper: HostFunction) -> tuple[dict[str, str], ...]:

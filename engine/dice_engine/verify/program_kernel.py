@@ -40,6 +40,7 @@ class KernelProgram:
             buffer.name: Pointer(buffers[buffer.name], 0, buffer_ctype(plan, buffer, case["template"]))
             for buffer in plan.buffers
         }
+        self.runtime.names = {tensor.untyped_storage().data_ptr(): name for name, tensor in buffers.items()}
         self.toolchain.begin(options.launches)
         self.toolchain.set_order(options.order, arena)
         started = time.perf_counter()

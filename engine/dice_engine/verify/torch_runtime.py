@@ -100,6 +100,8 @@ class TorchRuntime:
         self.module = module
         self.launches = launches
         self.device = device
+        self.names: dict[int, str] = {}
+        """Of buffers, by their first address."""
 
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor)
@@ -181,15 +183,29 @@ class TorchRuntime:
             return self._property(str(args[0]))
         if name == "memset":
             target, value, size = args
-            _bytes(target, int(size)).fill_(int(value) & 0xFF)
+            self._bytes(target, int(size), "cudaMemset").fill_(int(value) & 0xFF)
             return None
         if name == "memcpy":
             target, source, size = args
-            _bytes(target, int(size)).copy_(_bytes(source, int(size)))
+            to, what = self._bytes(target, int(size), "cudaMemcpy"), "cudaMemcpy from it"
+            to.copy_(self._bytes(source, int(size), what))
             return None
         if name == "cooperative" and self.device.type == "cpu":
             return None
         raise Unsupported(f"the CUDA runtime function behind {name}")
+
+    def _bytes(self, pointer: Any, size: int, what: str) -> torch.Tensor:
+        if not isinstance(pointer, Pointer) or not isinstance(pointer.base, torch.Tensor):
+            raise Unsupported("a copy between host and device memory")
+        tensor = pointer.base
+        with _UNWATCHED():  # our own look at the storage is no look of the candidate's at its numbers
+            storage = tensor.untyped_storage()
+        start = address(pointer) - storage.data_ptr()
+        if start < 0 or size < 0 or start + size > storage.nbytes():
+            name = self.names.get(storage.data_ptr(), "its buffer")
+            raise HostError(f"{what}: {size} bytes do not fit the {storage.nbytes()} of {name}")
+        flat: Any = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+        return flat.set_(storage, start, (size,))
 
     def _property(self, name: str) -> Any:
         if self.device.type == "cuda":
@@ -233,16 +249,3 @@ def address(pointer: Pointer) -> int:
         return 0
     tensor: torch.Tensor = pointer.base
     return tensor.data_ptr() + pointer.offset * (size_of(pointer.ctype) or 1)
-
-
-def _bytes(pointer: Any, size: int) -> torch.Tensor:
-    if not isinstance(pointer, Pointer) or not isinstance(pointer.base, torch.Tensor):
-        raise Unsupported("a copy between host and device memory")
-    tensor = pointer.base
-    with _UNWATCHED():  # our own look at the storage is no look of the candidate's at its numbers
-        storage = tensor.untyped_storage()
-    start = address(pointer) - storage.data_ptr()
-    if start < 0 or size < 0 or start + size > storage.nbytes():
-        raise HostError(f"invalid argument: {size} bytes do not fit the buffer")
-    flat: Any = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-    return flat.set_(storage, start, (size,))
