@@ -30,13 +30,14 @@ def test_graphs_equal_eager_and_the_cpu(block: int, late: int) -> None:
     assert decode_together(model, requests, late, block_size=block, static=False) == expected
 
 
-@pytest.mark.parametrize("block", [1, 3, 4, 16])
-@pytest.mark.parametrize("ours", [False, True])
+@pytest.mark.parametrize(("block", "ours"), [(1, True), (3, False), (4, True), (16, True)])
 def test_fused_kernels_equal_the_network(block: int, ours: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dice_engine.decode import products
+    from dice_engine.decode import fused, products
 
     if ours:
         monkeypatch.setattr(products, "OURS", (torch.float32,))
+    # Attention in 4, 2 and 1 parts: every number is a program to compile.
+    monkeypatch.setattr(fused, "_PROGRAMS", 8)
     model, requests = make_model(12), mixed_requests(make_model(12))
     expected = decode_together(model, requests, block_size=block)
     assert decode_together(model.to("cuda"), requests, 2, block_size=block) == expected
@@ -58,7 +59,7 @@ def test_our_products_equal_the_library(m: int, kind: tuple[bool, bool, bool]) -
     products = Products(Kind("test", norm, gated, add), matrices, norms if norm else [], 1e-6)
     x, more = random(m, k), random(m, n) if add else None
     expected = products._library(1, x, more).float()
-    for tile in TILES if m == 8 else TILES[:2]:
+    for tile in TILES if m == 8 else TILES[:1]:
         if products._fits(x, more, tile):
             torch.testing.assert_close(
                 products._ours(1, x, more, tile).float(), expected, atol=0.05, rtol=0.02

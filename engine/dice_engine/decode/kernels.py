@@ -37,7 +37,7 @@ def fetch_ahead(at, wanted, BYTES: tl.constexpr):
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["m"])
 def linear_kernel(
     x_ptr, w_ptr, norm_ptr, add_ptr, out_ptr, m, n, k, eps,
     NORM: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
@@ -193,7 +193,7 @@ def attend(q_low, q_high, k_low, k_high, value, sees, top, acc, scale, PRECISION
     return higher, acc, worth, weight
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride", "width", "tiles"])
 def attention_kernel(
     x_ptr, q_norm_ptr, k_norm_ptr, cos_ptr, sin_ptr, k_ptr, v_ptr, table_ptr, position_ptr, slot_ptr, visible_ptr,
     out_ptr, part_ptr, stat_ptr, table_stride, width, tiles, scale, eps,
