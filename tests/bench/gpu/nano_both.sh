@@ -6,7 +6,7 @@
 #   sft   SFT_SECONDS (330) on all GPUs by training/recipes/nano-both.toml, and about 60 s for reading the rows and compiling; the
 #         checkpoint comes back in $OUT/nano/ (cat model.part.* > model.safetensors). MORE=1 goes on with the run that is in $W
 #   eval  dice eval infill of both files, dice eval tasks $DEV (an evaluation's tasks; no row computes what one of them does)
-# TASKS, DEV: JSONL of PyTorch tasks. ROWS_SECONDS (46): of the teacher of whole tasks. TINY=1: all of it in small on a CPU, 3 minutes.
+# TASKS, DEV: JSONL of PyTorch tasks. ROWS_SECONDS (46): of the teacher of whole tasks. MORE_ROWS: files of rows made before (.jsonl, .xz). TINY=1: all of it in small on a CPU, 3 minutes.
 set -u
 export PYTHONPATH=engine:training:.:${PYTHONPATH:-} PYTHONUNBUFFERED=1 PYTHONWARNINGS=ignore OMP_NUM_THREADS=1
 PY=${PY:-python3}; W=${W:-/tmp/nano_both}; OUT=${OUT:-$W/out}; STAGES=${STAGES:-rows sft eval}; TINY=${TINY:-}
@@ -17,25 +17,29 @@ mkdir -p $W $OUT/nano
 told() { echo "--- $1: $(( $(date +%s) - BEGAN )) s"; }
 build() { # NAME WORKERS ARGUMENTS...
     local name=$1 workers=$2; shift 2
-    $PY -m dice_training cuke build --out $W/$name.jsonl --workers $workers "$@" > $W/$name.log 2>&1
+    # No GPU is asked for, and memory that was freed is kept: both take long in a sandbox.
+    CUDA_VISIBLE_DEVICES= MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=4000000000 \
+        $PY -m dice_training cuke build --out $W/$name.jsonl --workers $workers "$@" > $W/$name.log 2>&1
     tail -n 2 $W/$name.log | grep -a -- "->"
 }
 rows() {
-    local part=$(( CORES > 4 ? CORES / 4 : 1 )) against=() whole=()
+    local part=$(( CORES > 4 ? CORES / 4 : 1 )) against=() whole=() olds=() more=()
     [ -f $DEV ] && against=(--against $DEV)
     rm -f $W/*.jsonl
-    build old $CORES --count $OLD --seed 1 --split train
     build test 1 --count $TEST --seed 2 --split test &
+    for i in 0 1 2 3; do build old-$i $part --count $(( OLD / 4 )) --start $(( OLD / 4 * i )) --seed 1 --split train & olds+=($!); done
+    wait ${olds[@]}
     whole=($part --count $COUNT --max-seconds $ROWS_SECONDS "${against[@]}")
     build modules "${whole[@]}" --tasks $TASKS --seed 1 --kind module &
     build tasks "${whole[@]}" --tasks $TASKS --seed 2 &
     build invented-1 "${whole[@]}" --tasks invented --seed 3 &
     build invented-2 "${whole[@]}" --tasks invented --seed 4 &
     wait
+    for file in ${MORE_ROWS:-}; do xzcat -f $file > $W/more-${#more[@]}.jsonl && more+=($W/more-${#more[@]}.jsonl); done
     # The first rows of the test split are what is scored during training: some of each teacher's.
-    { head -n 64 $W/test.jsonl; paste -d '\n' $W/{modules,tasks,invented-1,invented-2}.jsonl | grep .; cat $W/old.jsonl; } > $W/both.jsonl
+    { head -n 64 $W/test.jsonl; paste -d '\n' $W/{modules,tasks,invented-1,invented-2}.jsonl "${more[@]}" | grep .; cat $W/old-?.jsonl; } > $W/both.jsonl
     # By the head of a line: the fields of a row come in a fixed order.
-    cat $W/{tasks,invented-1,invented-2}.jsonl | grep '"kind": "kernel_body"' | grep '"split": "test"' | head -n 300 > $W/bodies.jsonl
+    cat $W/{tasks,invented-1,invented-2}.jsonl "${more[@]}" | grep '"kind": "kernel_body"' | grep '"split": "test"' | head -n 300 > $W/bodies.jsonl
     wc -l $W/*.jsonl; ls -sh $W/both.jsonl
 }
 sft() {
