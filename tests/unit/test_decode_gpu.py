@@ -20,8 +20,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("block", [1, 3, 4, 16])
-@pytest.mark.parametrize("late", [0, 3])
+@pytest.mark.parametrize(("block", "late"), [(1, 3), (3, 0), (4, 3), (16, 0)])
 def test_graphs_equal_eager_and_the_cpu(block: int, late: int) -> None:
     model, requests = make_model(12), mixed_requests(make_model(12))
     expected = decode_together(model, requests, block_size=block)
