@@ -153,6 +153,74 @@ def test_exit_codes_of_parts_are_passed_on(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+NORM = """
+import torch
+class Norm(torch.nn.Module):
+    def forward(self, x):
+        return x.tanh()
+def get_inputs():
+    return [torch.randn(8, 8)]
+def get_init_inputs():
+    return []
+"""
+NEW = "import os, torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        os.system('true')\n"
+
+
+def test_verify_blames_no_candidate_for_the_reference_or_the_machine(tmp_path: Path) -> None:
+    texts = {
+        "a.cu": "__global__ void k(int* p) { p[0] = 1; }\n",
+        "b.cu": FILE,
+        "two.py": NORM + NORM.replace("Norm", "Other"),
+    }
+    texts |= {"broken.py": "def f(\n", "new.py": NEW}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    path = {name: str(tmp_path / name) for name in texts}
+    no_plan = dice("verify", "--json", path["a.cu"], path["a.cu"])
+    assert no_plan.returncode == 2 and json.loads(no_plan.stdout)["verdict"] == "no_plan"
+    assert no_plan.stderr.startswith("dice verify: cannot be checked: ") and no_plan.stderr.count("\n") == 1
+    bare = dice(
+        "verify",
+        "--no-cache",
+        "--json",
+        "--device",
+        "cpu",
+        path["b.cu"],
+        path["b.cu"],
+        environment={"PATH": "/"},
+    )
+    assert bare.returncode == 2 and json.loads(bare.stdout)["verdict"] == "infra_error"
+    two = dice("verify", path["two.py"], path["new.py"])
+    assert (
+        two.returncode == 2
+        and "has no class Model derived from nn.Module; it has Norm and Other" in two.stderr
+    )
+    broken = dice("verify", path["broken.py"], path["new.py"])
+    assert broken.returncode == 2 and "broken.py: line 1: '(' was never closed" in broken.stderr
+
+
+def test_what_a_text_gives_away_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+    texts = {
+        "norm.py": NORM,
+        "new.py": NEW,
+        "a.cu": FILE,
+        "b.cu": FILE.replace("<<<", "<<<system(0),"),
+        "torch.py": "assert False",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    for pair in (("norm.py", "new.py"), ("a.cu", "b.cu")):
+        places = [str(tmp_path / name) for name in pair]
+        done = dice("verify", *places, "--json", environment={"PYTHONPATH": str(tmp_path)})
+        assert done.returncode == 1, done.stderr
+        assert json.loads(done.stdout)["verdict"] == "unsafe"
+
+
+def test_holes_of_a_class_are_listed_where_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "norm.py").write_text(NORM)
+    assert dice("holes", str(tmp_path / "norm.py")).stdout.splitlines()[1].split()[0] == "3-5"
+
+
 def test_verify_reads_the_headers_of_the_project(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "kernels").mkdir()

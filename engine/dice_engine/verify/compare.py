@@ -113,7 +113,7 @@ def scale(expected: torch.Tensor) -> float:
     if not count:
         return 0.0
     rms = (squares / count) ** 0.5 * (1e150 if largest > 1e150 else 1.0)
-    sample = _as_float64(_sample(expected)).abs()
+    sample = as_float64(_sample(expected)).abs()
     sample = sample[torch.isfinite(sample) & (sample > 0)]
     return min(rms, 8 * float(sample.median())) if sample.numel() else rms
 
@@ -349,7 +349,8 @@ def _compare_exact(expected: torch.Tensor, actual: torch.Tensor, limit: Bounds, 
     )
 
 
-def _as_float64(tensor: torch.Tensor) -> torch.Tensor:
+def as_float64(tensor: torch.Tensor) -> torch.Tensor:
+    """In float64; a complex number gives two, in one dimension more."""
     tensor = torch.view_as_real(tensor.resolve_conj()) if tensor.dtype.is_complex else tensor
     return tensor.to(torch.float64)
 

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from dice_engine.verify.verdict import CORRECT, Verdict
 
-_WORDS = {
+WORDS = {
     "verified": "correct and faster",
     "no_gain": "correct, no faster",
     "correct_unmeasured": "correct, not timed",
@@ -50,14 +50,15 @@ def show(verdict: Verdict, name: str, console: Console | None = None) -> None:
         rows.add_row("compared", f"{verdict.trials} runs, largest relative error {verdict.max_rel_err:.2g}")
     held = f", held back by {', '.join(verdict.gpu.throttle)}" if verdict.gpu and verdict.gpu.throttle else ""
     clock = f" at {verdict.gpu.sm_mhz} MHz" if verdict.gpu and verdict.gpu.sm_mhz else ""
-    rows.add_row("device", f"{verdict.device}{clock}{held}")
+    if verdict.device:
+        rows.add_row("device", f"{verdict.device}{clock}{held}")
     if verdict.build.backend:
         rows.add_row("build", f"{verdict.build.backend}, {verdict.build.seconds:.2f} s")
     rows.add_row("took", f"{verdict.seconds:.2f} s")
     if verdict.verdict == "build_error" and verdict.build.log:
         rows.add_row("log", "\n".join(verdict.build.log.splitlines()[:20]))
     good = verdict.verdict in CORRECT
-    title = f"{name}: {verdict.verdict} ({_WORDS[verdict.verdict]})"
+    title = f"{name}: {verdict.verdict} ({WORDS[verdict.verdict]})"
     (console or Console()).print(
         Panel(rows, title=title, title_align="left", border_style="green" if good else "red", expand=False)
     )

@@ -35,8 +35,6 @@ from dice_engine.verify.judge.kernel import KernelTrial, OriginalKernel
 from dice_engine.verify.judge.kernel_fixture import FixtureKernel
 from dice_engine.verify.judge.module import ModuleTrial
 from dice_engine.verify.judge.outcome import (
-    check_body,
-    class_names,
     correct,
     failed,
     reference_failed,
@@ -187,7 +185,7 @@ class VerifySession:
         candidate must have the reference's parameters and buffers, so that it can take its place.
         """
         started = time.monotonic()
-        known = class_names(reference)
+        known = static.class_names(reference)
         if reference_class not in known and candidate_class in known:
             reference_class = candidate_class
         identity = {
@@ -243,7 +241,7 @@ class VerifySession:
 
     def _judge_kernel(self, original: str, candidate: str, kernel: str, plan: Plan, measure: bool) -> Verdict:
         findings = Findings()
-        finding = static.check_cpp(candidate, original) or check_body(candidate, kernel)
+        finding = static.check_kernel(candidate, original, kernel)
         if finding is not None:
             return refused(finding)
         try:
@@ -268,7 +266,7 @@ class VerifySession:
 
     def _judge_host(self, original: str, candidate: str, kernel: str, plan: Plan, measure: bool) -> Verdict:
         """A kernel behind a function of torch tensors: the function's module is judged, at every size of the plan."""
-        finding = static.check_cpp(candidate, original) or check_body(candidate, kernel)
+        finding = static.check_kernel(candidate, original, kernel)
         if finding is not None:
             return refused(finding)
         reference = host_module(original, plan, measure)

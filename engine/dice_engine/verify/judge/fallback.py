@@ -96,6 +96,7 @@ def _holds(held: Iterable[torch.Tensor], expected: torch.Tensor, limit: compare.
     return any(
         tensor.numel() == expected.numel()
         and tensor.dtype.is_floating_point == expected.dtype.is_floating_point
+        and tensor.dtype.is_complex == expected.dtype.is_complex
         and compare.compare_tensor(expected, tensor.reshape(expected.shape).to(expected.dtype), limit).ok
         for tensor in held
     )
@@ -103,9 +104,9 @@ def _holds(held: Iterable[torch.Tensor], expected: torch.Tensor, limit: compare.
 
 def _same_numbers(tensor: torch.Tensor, own: torch.Tensor) -> bool:
     """Whether one is the other, or a cast of it."""
-    if tensor.numel() != own.numel():
+    if tensor.numel() != own.numel() or tensor.dtype.is_complex != own.dtype.is_complex:
         return False
-    ours, theirs = (part.flatten()[:_LOOKED_AT].double() for part in (tensor, own))
+    ours, theirs = (compare.as_float64(part.flatten()[:_LOOKED_AT]) for part in (tensor, own))
     return torch.allclose(ours, theirs, rtol=1e-2, atol=1e-6)
 
 

@@ -159,9 +159,10 @@ class ModuleTrial:
             if len(found) != len(wanted):
                 return False
             for ours, theirs in zip(found, wanted, strict=True):
-                if ours.shape != theirs.shape:
+                values, others = compare.as_float64(ours), compare.as_float64(theirs)
+                if values.shape != others.shape:
                     return False
-                if not torch.allclose(ours.double(), theirs.double(), rtol=tolerance, atol=tolerance):
+                if not torch.allclose(values, others, rtol=tolerance, atol=tolerance):
                     return False
         return True
 

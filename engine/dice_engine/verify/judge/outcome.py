@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import contextlib
-
-from dice_engine.source import cuda
-from dice_engine.verify.judge import static
 from dice_engine.verify.judge.findings import Findings
 from dice_engine.verify.judge.static import Finding
 from dice_engine.verify.verdict import Verdict
 from dice_engine.verify.worker import Failed
-
-
-def class_names(text: str) -> set[str]:
-    """Names of the classes at the top level of a Python text; empty when it does not parse."""
-    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
-        return {node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
-    return set()
-
-
-def check_body(text: str, kernel: str) -> Finding | None:
-    span = next((span for span in cuda.find_kernels(text) if span.name == kernel), None)
-    if span is None:
-        return None
-    return static.check_body(text.encode()[span.body_start : span.body_end].decode(errors="replace"), kernel)
 
 
 def reference_failed(failure: Failed) -> Failed:

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 
+from dice_engine.source.cuda import find_kernels
 from dice_engine.verify.build.lexer import live_tokens, tokenize
 from dice_engine.verify.judge.static_cpp import ASKS, cpp_dangers
 from dice_engine.verify.judge.static_python import BEHIND, python_dangers
@@ -71,6 +72,20 @@ def check_cpp(candidate: str, reference: str = "") -> Finding | None:
             else Finding("unsafe", None, where)
         )
     return None
+
+
+def check_kernel(candidate: str, original: str, kernel: str) -> Finding | None:
+    """The first rule that a CUDA text breaks which has another ``kernel`` than ``original``."""
+    finding = check_cpp(candidate, original)
+    span = next((span for span in find_kernels(candidate) if span.name == kernel), None)
+    if finding is not None or span is None:
+        return finding
+    return check_body(candidate.encode()[span.body_start : span.body_end].decode(errors="replace"), kernel)
+
+
+def class_names(text: str) -> set[str]:
+    """Names of the classes at the top level of a Python text; empty when it does not parse."""
+    return {node.name for node in _parsed(text).body if isinstance(node, ast.ClassDef)}
 
 
 def check_body(body: str, kernel: str) -> Finding | None:
