@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, page: str) -> None:
+    """Write the whole page or nothing: a failure leaves what was there."""
+    special = path.exists() and not path.is_file()  # a pipe, /dev/stdout
+    target = path if special else path.resolve().with_name(f".{path.name}-{os.getpid()}")
     try:
-        path.write_text(page, encoding="utf-8")
+        target.write_text(page, encoding="utf-8")
+        if target != path:
+            target.replace(path.resolve())
     except OSError as error:
+        if target != path:
+            target.unlink(missing_ok=True)
         raise Refused(f"cannot write {path}: {error.strerror}") from error

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import resource
 
 import pytest
 
@@ -61,3 +62,19 @@ def test_a_bad_file_is_one_clear_line(tmp_path, capsys, content: str | None, mes
 def test_the_page_must_go_somewhere(capsys) -> None:
     assert main(["a.cu"]) == 2
     assert "--out" in capsys.readouterr().err
+
+
+def test_a_page_that_cannot_be_written_whole_leaves_nothing(tmp_path, capsys) -> None:
+    told, page = tmp_path / "told.json", tmp_path / "page.html"
+    told.write_text(json.dumps({"evidence": EVIDENCE, "traces": []}), encoding="utf-8")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        assert main([str(told), "--out", str(page)]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "cannot write" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [told]
+    page.write_text("what was there", encoding="utf-8")
+    assert main([str(told), "--out", str(page)]) == 1
+    assert page.read_text(encoding="utf-8").startswith("<!") and len(list(tmp_path.iterdir())) == 2

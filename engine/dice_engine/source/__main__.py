@@ -59,7 +59,9 @@ def _table(holes: list[Hole], text: str, path: str) -> None:
     lines = LineMap(text)
     rows = [("LINES", "KIND", "NAME", "EDITABLE", "PLAN")]
     for hole in holes:
-        first, last = (lines.position(offset)[0] + 1 for offset in (hole.start_byte, hole.end_byte))
+        # What is inserted stands after its class or function: of use is where that is.
+        place = hole.anchor if hole.start_byte == hole.end_byte else (hole.start_byte, hole.end_byte)
+        first, last = (lines.position(offset)[0] + 1 for offset in place)
         plan = hole.plan.source if hole.plan.runnable else f"no plan: {hole.plan.reason}"
         if not hole.editable:
             plan = hole.reason or ""
