@@ -340,3 +340,30 @@ def test_an_answer_that_is_a_multiple_of_an_input_is_the_kernels(session: Verify
     candidate = SCALED.replace("torch.linspace(0.5, 2.0, 64)", "torch.full((64,), 2.0)")
     candidate = candidate.replace("run(x, ", "run(x.contiguous() + 0.0, ")
     assert session.verify_module(reference, candidate).verdict == "correct_unmeasured"
+
+
+COMPLEX = """
+import torch
+import torch.nn as nn
+
+
+class {name}(nn.Module):
+    def forward(self, x):
+        return torch.fft.fft(x){rest}
+
+
+def get_inputs():
+    return [torch.randn(4, 16)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.filterwarnings("error:Casting complex")
+def test_both_parts_of_complex_outputs_count(session: VerifySession) -> None:
+    reference = COMPLEX.format(name="Model", rest="")
+    assert session.same_outputs(reference, COMPLEX.format(name="ModelNew", rest=" * 1.0"))
+    assert not session.same_outputs(reference, COMPLEX.format(name="ModelNew", rest=".conj()"))
+    assert not session.same_outputs(reference, COMPLEX.format(name="ModelNew", rest=".real"))
