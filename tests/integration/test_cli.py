@@ -221,6 +221,31 @@ def test_holes_of_a_class_are_listed_where_it_stands(tmp_path: Path) -> None:
     assert dice("holes", str(tmp_path / "norm.py")).stdout.splitlines()[1].split()[0] == "3-5"
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "a.py",
+            "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x:\n        return x\n",
+            "line 3: '(",
+        ),
+        ("b.py", NORM + "x = = 3\n", "line 10: invalid syntax"),
+        ("c.cu", "int f() {\n  return (1;\n}\n", "line 3: unmatched '}'"),
+        ("d.cu", "/* nothing\n", "line 1: a comment is never closed"),
+        ("e.cu", "// " + "x" * (3 << 20), "too large: 3.0 MiB, files of at most 2 MiB are read"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_line_with_its_place(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    answers = [dice(command, str(tmp_path / name)) for command in ("holes", "suggest")]
+    assert [answer.returncode for answer in answers] == [2, 2]
+    lines = [answer.stderr.split(": ", 1) for answer in answers]
+    assert [start for start, _ in lines] == ["dice holes", "dice suggest"]
+    assert lines[0][1] == lines[1][1] and said in lines[0][1] and lines[0][1].count("\n") == 1
+
+
 def test_verify_reads_the_headers_of_the_project(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "kernels").mkdir()

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dice_engine.arguments import Arguments
+from dice_engine.source.document_holes import PYTHON_SUFFIXES
+from dice_engine.source.faults import syntax_error
 from dice_engine.source.hole import Hole
 from dice_engine.source.holes import UnsupportedFile, find_holes
 from dice_engine.source.lines import LineMap
@@ -24,6 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         text = path.read_bytes().decode("utf-8")
         holes = find_holes(text, str(path.absolute()), project_around(str(path)))
+        broken = syntax_error(text, str(path)) if path.suffix in PYTHON_SUFFIXES or not holes else None
+        if broken is not None:
+            return _fail(f"{path}: {broken}")
     except UnicodeDecodeError as error:
         return _fail(f"{path}: not UTF-8 (byte {error.start}): save it as UTF-8")
     except OSError as error:

@@ -29,8 +29,12 @@ RANK: dict[HoleKind, int] = {"selection": 0, "kernel_body": 1, "load_inline_core
 _NO_INPUTS = "the file has no get_inputs(): say what to run it with"
 
 
+_MOST_BYTES = 2 << 20
+"""A file of tiny kernels takes 5 ms for each of them, any other 100 bytes of memory for each of its own."""
+
+
 class UnsupportedFile(ValueError):
-    """The file is neither CUDA nor Python."""
+    """The file is neither CUDA nor Python, or it is too large."""
 
 
 def _string_plan(inputs: Plan, called: bool, cuda: str, kernel: str) -> Plan:
@@ -55,6 +59,9 @@ class DocumentHoles:
         self.text = text
         self.path, self.project = path, project
         self.data = to_bytes(text)
+        if len(self.data) > _MOST_BYTES:
+            size, most = len(self.data) / (1 << 20), _MOST_BYTES >> 20
+            raise UnsupportedFile(f"too large: {size:.1f} MiB, files of at most {most} MiB are read")
         self.lines = LineMap(text)
         self.suffix = PurePath(path).suffix.lower()
         self.newline = dominant_newline(text)
