@@ -1,4 +1,4 @@
-"""What `make demo` runs: `dice suggest` on three files, with the model that ships with the package.
+"""What `make demo` runs: `dice suggest -n 4` on three files, with the model that ships with the package.
 
 Nothing is written into the files. Exit status 1 when fewer than two of them got a rewrite that may be offered.
 """
@@ -22,6 +22,8 @@ from dice_ls.suggest_view import console
 ROOT = Path(__file__).resolve().parents[1]
 DICE = [sys.executable, "-m", "dice_ls.cli"]
 NEEDED = 2
+CANDIDATES = 4
+"""Half of what `dice suggest` decodes by itself: a correct one takes some seconds to check without a GPU."""
 
 
 def main() -> int:
@@ -35,7 +37,7 @@ def main() -> int:
         environment = _environment(runtime)
         try:
             for place in places:
-                screen.rule(f"dice suggest {place}", align="left")
+                screen.rule(f"dice suggest {place} -n {CANDIDATES}", align="left")
                 begun = time.monotonic()
                 status, outcome = _suggest(place, environment)
                 if status not in (0, 1):
@@ -81,7 +83,7 @@ def _show_log(log: Path) -> None:
 def _suggest(place: str, environment: dict[str, str]) -> tuple[int, str]:
     """Run `dice suggest`, showing what it says as it comes; its exit status and its sentence about the outcome."""
     said = b""
-    command = [*DICE, "suggest", place]
+    command = [*DICE, "suggest", place, "-n", str(CANDIDATES)]
     with subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         while chunk := os.read(process.stdout.fileno(), 1 << 16):
