@@ -55,6 +55,12 @@ class DiceProtocol(LanguageServerProtocol):
     def dice(self) -> DiceServer:
         return cast("DiceServer", self._server)
 
+    def prepare(self, *kinds: type) -> None:
+        """Build what reads and writes messages of these kinds now, not when the first one comes."""
+        for kind in kinds:
+            self._converter.get_structure_hook(kind)
+            self._converter.get_unstructure_hook(kind)
+
     def structure_message(self, data: dict[str, Any]) -> Any:
         try:
             return super().structure_message(data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from lsprotocol import types
 
 from dice_ls.features import configuration, watched_files
@@ -13,6 +15,23 @@ _ENCODINGS: dict[object, Encoding] = {
     types.PositionEncodingKind.Utf16: "utf-16",
     types.PositionEncodingKind.Utf32: "utf-32",
 }
+
+_SOON = (
+    types.DidChangeTextDocumentNotification,
+    types.CodeLensRequest,
+    types.CodeLensResponse,
+    types.CodeLens,
+    types.CodeActionRequest,
+    types.CodeActionResponse,
+    types.CodeAction,
+    types.HoverRequest,
+    types.HoverResponse,
+    types.Hover,
+    types.InlineCompletionRequest,
+    types.InlineCompletionResponse,
+    types.InlineCompletionItem,
+)
+"""What is sent soon and often: the first one of each should not take longer than the others."""
 
 
 def register(server: DiceServer) -> None:
@@ -27,6 +46,9 @@ def register(server: DiceServer) -> None:
         watched_files.when_ready(ls)
         await ls.watch.follow(ls.roots())
         ls.say_project_problems()
+        for kind in _SOON:
+            ls.protocol.prepare(kind)
+            await asyncio.sleep(0)
 
     @server.feature(types.SHUTDOWN)
     async def shutdown(ls: DiceServer, _params: None) -> None:
