@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from lsprotocol import types
 from pygls.capabilities import get_capability
+from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 from pygls.uris import to_fs_path
 
@@ -130,8 +130,8 @@ class DiceServer(LanguageServer):
         asyncio.get_running_loop().call_later(0.2, send)
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Errors outside a request go to our log; only a body that is not JSON has an answer of its own."""
-        if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        """Errors outside a request go to our log; only a body that cannot be read has an answer of its own."""
+        if source is JsonRpcException and isinstance(error, ValueError | RecursionError):
             self.protocol.answer_parse_error(error)
         log.error("%s", error)
 

@@ -6,12 +6,11 @@ then waits for ever. Document synchronisation is replaced because pygls counts l
 
 from __future__ import annotations
 
-import json
+import asyncio
 import logging
-import sys
 from collections.abc import Generator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
 
 from lsprotocol import types
 from pygls.exceptions import (
@@ -19,8 +18,11 @@ from pygls.exceptions import (
     JsonRpcInternalError,
     JsonRpcInvalidParams,
     JsonRpcInvalidRequest,
+    JsonRpcMethodNotFound,
 )
 from pygls.protocol import LanguageServerProtocol, lsp_method
+
+from dice_ls import envelope
 
 if TYPE_CHECKING:
     from dice_ls.language_server import DiceServer
@@ -28,13 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _NOT_INITIALIZED = -32002
 _PARSE_ERROR = -32700
-
-
-@dataclass(frozen=True)
-class Malformed:
-    """A message that was already answered (or needs no answer) and must not be handled."""
-
-    reason: str
 
 
 class _Futures(dict[Any, Any]):
@@ -62,46 +57,72 @@ class DiceProtocol(LanguageServerProtocol):
             self._converter.get_unstructure_hook(kind)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
-        try:
-            return super().structure_message(data)
-        except (JsonRpcException, TypeError, AttributeError) as error:
-            method, msg_id = data.get("method"), data.get("id")
-            reason = _cause(error)
-            if isinstance(method, str) and isinstance(msg_id, int | str):
-                wrong = JsonRpcInvalidParams(f"invalid params for {method}: {reason}")
-                self._send_response(msg_id, error=wrong.to_response_error())
-            return Malformed(f"{method}: {reason}")
+        """pygls calls this for every object inside a body; what is a message is known only of the whole."""
+        return data
 
     def handle_message(self, message: Any) -> None:
-        if isinstance(message, Malformed):
-            log.error("ignored a malformed message: %s", message.reason)
-            return
-        if not hasattr(message, "jsonrpc"):
-            log.error("ignored something that is not JSON-RPC 2.0")
-            return
-        method, msg_id = getattr(message, "method", None), getattr(message, "id", None)
-        if method is not None and method != types.EXIT:
-            refusal = self._refusal(method)
-            if refusal is not None:
-                if msg_id is not None:
-                    self._send_response(msg_id, error=refusal.to_response_error())
-                return
-        super().handle_message(message)
+        """Serve what a client has sent, or answer what is wrong with it."""
+        if (fault := envelope.fault(message)) is not None:
+            self._refuse(None, JsonRpcInvalidRequest(fault))
+        elif "method" in message:
+            self._handle_call(message)
+        else:
+            self._handle_answer(message)
 
-    def _refusal(self, method: str) -> JsonRpcException | None:
+    def _handle_answer(self, message: dict[str, Any]) -> None:
+        """Whoever waits for the answer hears of it, though it says nothing that can be read."""
+        msg_id = message.get("id")
+        if not envelope.is_id(msg_id) or msg_id not in self._result_types:
+            return
+        try:
+            answer: Any = super().structure_message(message)
+        except (JsonRpcException, TypeError, AttributeError) as error:
+            wrong = JsonRpcException(f"the client's answer cannot be read: {envelope.reasons(error)}")
+            self._handle_response(msg_id, error=wrong.to_response_error())
+        else:
+            super().handle_message(answer)
+        self._result_types.pop(msg_id, None)
+
+    def _handle_call(self, message: dict[str, Any]) -> None:
+        method, msg_id = message["method"], message.get("id")
+        refusal = self._refusal(method, is_request="id" in message)
+        if refusal is None:
+            try:
+                structured: Any = super().structure_message(message)
+            except (JsonRpcException, TypeError, AttributeError) as error:
+                refusal = JsonRpcInvalidParams(f"invalid params for {method}: {envelope.reasons(error)}")
+            else:
+                super().handle_message(structured)
+                return
+        if "id" in message:
+            self._refuse(msg_id, refusal)
+        elif isinstance(refusal, JsonRpcInvalidParams):
+            log.error("ignored: %s", refusal)
+
+    def _refuse(self, msg_id: int | str | None, error: JsonRpcException) -> None:
+        self._send_data(
+            {"jsonrpc": "2.0", "id": msg_id, "error": {"code": error.code, "message": error.message}}
+        )
+
+    def _refusal(self, method: str, is_request: bool) -> JsonRpcException | None:
+        known = method in self.fm.builtin_features or method in self.fm.features
+        if method == types.EXIT and not is_request:
+            return None
         if self._shutdown:
             return JsonRpcInvalidRequest(f"{method} after shutdown")
         if self._workspace is None and method != types.INITIALIZE:
             return JsonRpcException(f"{method} before initialize", code=_NOT_INITIALIZED)
         if self._workspace is not None and method == types.INITIALIZE:
             return JsonRpcInvalidRequest("initialize was sent twice")
+        if not known and method != types.CANCEL_REQUEST:
+            return JsonRpcMethodNotFound.of(method)
+        if is_request != (self.get_result_type(method) is not None):
+            return JsonRpcInvalidRequest(f"{method} is a {'notification' if is_request else 'request'}")
         return None
 
-    def answer_parse_error(self, error: json.JSONDecodeError | UnicodeDecodeError) -> None:
+    def answer_parse_error(self, error: Exception) -> None:
         """Answer a body that is not JSON: the id is unknown, so it is null."""
-        self._send_data(
-            {"jsonrpc": "2.0", "id": None, "error": {"code": _PARSE_ERROR, "message": str(error)}}
-        )
+        self._refuse(None, JsonRpcException(str(error), code=_PARSE_ERROR))
 
     def _execute_handler(
         self, msg_id: Any, handler: Any, callback: Any, args: Any = None, kwargs: Any = None
@@ -110,7 +131,8 @@ class DiceProtocol(LanguageServerProtocol):
 
         def done(future: Any) -> None:
             self._request_futures.pop(msg_id, None)
-            callback(future)
+            with suppress(asyncio.CancelledError):  # the end of the session found it at work
+                callback(future)
 
         super()._execute_handler(msg_id, handler, done, args, kwargs)
 
@@ -174,37 +196,3 @@ class DiceProtocol(LanguageServerProtocol):
     def _user_handler(self, method: str, params: Any) -> Generator[Any, Any, None]:
         if (handler := self.fm.features.get(method)) is not None:
             yield handler, (params,), None
-
-
-def _cause(error: BaseException) -> str:
-    """The innermost reason of a cattrs error, in one line."""
-    inner: BaseException | None = error
-    while inner is not None:
-        error = inner
-        nested = getattr(inner, "exceptions", None)
-        inner = nested[0] if nested else inner.__cause__
-    return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-class ClientPipe:
-    """Standard output as the protocol's channel. After the client is gone, writing does nothing."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._gone = False
-
-    def write(self, data: bytes) -> int:
-        if not self._gone:
-            try:
-                self._stream.write(data)
-                self._stream.flush()
-            except (OSError, ValueError):
-                self._gone = True
-                print("dice-ls: the client closed the connection", file=sys.stderr)
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing is held back: ``write`` flushes."""
-
-    def close(self) -> None:
-        self._gone = True

@@ -30,6 +30,8 @@ def create_server() -> DiceServer:
 def main() -> None:
     """Serve on standard input and output, or as ``--tcp`` or ``--ws`` say (``--host``, ``--port``)."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="dice-ls: %(levelname)s %(message)s")
+    # What a client has sent wrongly is answered, and said by ``protocol.py`` in one line; pygls adds its traceback.
+    logging.getLogger("pygls").setLevel(logging.CRITICAL)
     arguments = sys.argv[1:]
     stdio = not {"--tcp", "--ws", "-h", "--help", "--version"}.intersection(arguments)
     requests, answers = _take_stdio() if stdio else (None, None)
@@ -43,9 +45,9 @@ def main() -> None:
     # Large files are read in a thread: requests get their turn after a millisecond of that, not after five.
     sys.setswitchinterval(0.001)
     if requests is not None and answers is not None:
-        from dice_ls.protocol import ClientPipe
+        from dice_ls.pipes import Answers, Requests
 
-        server.start_io(requests, cast(BinaryIO, ClientPipe(answers)))
+        server.start_io(cast(BinaryIO, Requests(requests)), cast(BinaryIO, Answers(answers)))
         return
     if "--version" in arguments:
         print(f"dice-ls {server.version}")

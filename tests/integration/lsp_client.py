@@ -90,15 +90,21 @@ class Client:
         encoding: str = "utf-16",
         initialize: bool = True,
         answers: dict[str, Callable[[Any], Any]] | None = None,
+        log: Path | None = None,
     ) -> Client:
+        """``log``: where the server's standard error goes."""
+        said = log.open("ab") if log is not None else None
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "dice_ls.server",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            stderr=said,
             env={**os.environ, **(environment or {})},
         )
+        if said is not None:
+            said.close()
         client = Client(process, encoding)
         client.answers.update(answers or {})
         if initialize:

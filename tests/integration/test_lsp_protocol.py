@@ -72,13 +72,90 @@ async def test_unknown_documents_and_positions_outside_the_text(workplace: Workp
     await alive(client)
 
 
-async def test_bodies_that_are_not_requests(workplace: Workplace) -> None:
-    client = await workplace.client()
-    for body in (b"{", b"[]", b"3", b'"x"', b"null", b"{}", b'{"id": 4}', b'{"jsonrpc": "2.0"}', b"\xff\xfe"):
-        client.send(body)
+async def test_bodies_that_are_no_messages_are_answered(workplace: Workplace, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    client = await workplace.client(log=log)
+    deep, long = b"[" * 100_000, b'{"jsonrpc": "2.0", "id": %s}' % (b"9" * 5000)
+    bodies = {
+        -32700: (b"{", b"\xff\xfe", deep, b'{"a":' * 100_000, long),
+        -32600: (
+            *(b"[]", b"3", b'"x"', b"null", b"{}", b'{"id": 4}', b'{"jsonrpc": "2.0"}'),
+            b'[{"jsonrpc": "2.0", "id": 77, "method": "shutdown"}]',
+            *(
+                b'{"jsonrpc": "2.0", "id": %s, "method": "shutdown"}' % one
+                for one in (b"{}", b"[1]", b"null")
+            ),
+            *(b'{"jsonrpc": "2.0", "id": 4, "method": %s}' % one for one in (b"5", b"null", b"{}")),
+        ),
+    }
+    for code, wrong in bodies.items():
+        for body in wrong:
+            client.notifications.clear()
+            client.send(body)
+            (_, answer), *_ = await client.wait(lambda: client.notifications, timeout=10)
+            assert answer["id"] is None and answer["error"]["code"] == code, body[:80]
+            assert "data" not in answer["error"] and "\n" not in answer["error"]["message"]
     await alive(client)
-    answers = [params for name, params in client.notifications if name == "response without a request"]
-    assert any(answer["error"]["code"] == -32700 for answer in answers)
+    assert "Traceback" not in log.read_text()
+
+
+async def test_wrong_params_are_named_as_they_are_sent(workplace: Workplace, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    client = await workplace.client(log=log)
+    at = {"line": -1, "character": 0}
+    for params, reason in (
+        (5, "@ params"),
+        ({}, "required field missing @ params.textDocument"),
+        ({"textDocument": {"uri": "file:///a.cu"}, "position": at}, "Position.line should be in range"),
+        ({"textDocument": {"uri": "file:///a.cu"}, "position": {"line": 1}}, "params.position.character"),
+    ):
+        with pytest.raises(LspError, match=reason) as error:
+            await client.request("textDocument/hover", params, timeout=10)
+        assert error.value.code == -32602
+    client.notify("textDocument/didChange", 5)
+    client.notify("$/cancelRequest", {"id": [1]})
+    await alive(client)
+    assert "Traceback" not in log.read_text()
+
+
+async def test_a_request_is_no_notification_and_the_other_way_round(workplace: Workplace) -> None:
+    client = await workplace.client()
+    item = {"uri": "file:///a.cu", "languageId": "cuda", "version": 1, "text": KERNEL}
+    for method, params in (("textDocument/didOpen", {"textDocument": item}), ("exit", None)):
+        with pytest.raises(LspError, match="is a notification"):
+            await client.request(method, params, timeout=10)
+    client.notify("shutdown", None)
+    await alive(client)
+
+
+async def test_objects_inside_params_are_no_messages(workplace: Workplace) -> None:
+    client = await workplace.client()
+    inner = {"jsonrpc": "2.0", "id": 900, "method": "shutdown"}
+    with pytest.raises(LspError, match="expected one object"):
+        await client.command({"command": "dice.status", "arguments": [[inner]]})
+    client.notify("workspace/didChangeConfiguration", {"settings": {"dice": {"candidates": inner}}})
+    await client.wait(lambda: client.messages())
+    await alive(client)
+    assert not [params for name, params in client.notifications if name == "response without a request"]
+
+
+@pytest.mark.parametrize(
+    "header", [b"content-length: 1\r\n\r\n", b"Content-Length: 1\n\n", b"X: y\r\nContent-Length:1\r\n\r\n"]
+)
+async def test_headers_of_every_spelling(workplace: Workplace, header: bytes) -> None:
+    client = await workplace.client()
+    assert client.process.stdin is not None
+    client.process.stdin.write(header + b"5")
+    await alive(client)
+
+
+async def test_a_length_beyond_all_measure_ends_the_session(workplace: Workplace, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    client = await workplace.client(log=log)
+    assert client.process.stdin is not None
+    client.process.stdin.write(b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n")
+    await asyncio.wait_for(client.process.wait(), 10)
+    assert "more than a gigabyte" in log.read_text() and "Traceback" not in log.read_text()
 
 
 async def test_requests_before_initialize_and_after_shutdown(workplace: Workplace) -> None:
