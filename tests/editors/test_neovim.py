@@ -67,6 +67,11 @@ class Editor:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.screen.text()}") from None
 
+    def in_window(self, *texts: str) -> None:
+        """Wait until a floating window with ``texts`` takes the keys: the screen may still show one that is closed."""
+        self.until("vim.api.nvim_win_get_config(0).relative ~= ''")
+        self.shows(*texts)
+
     def at(self, text: str) -> None:
         """Put the cursor on the first place of ``text``."""
         self.nvim.lua("vim.fn.cursor(1, 1) assert(vim.fn.search('\\\\V' .. ..., 'c') > 0)", text)
@@ -363,17 +368,17 @@ def test_evidence_and_trace_in_windows(editor: Callable[..., Editor]) -> None:
     one = editor()
     searched(one)
     one.nvim.keys(":Dice showEvidence<CR>")
-    one.shows("DICE: evidence for axpb", "mismatch", "2.31x")
+    one.in_window("DICE: evidence for axpb", "mismatch", "2.31x")
     one.nvim.keys("q")
     one.until("vim.api.nvim_win_get_config(0).relative == ''")
     one.nvim.lua(
         "vim.lsp.buf.code_action({ apply = true, filter = function(one) return one.title:find('evidence') end })"
     )
-    one.shows("DICE: evidence for axpb")
+    one.in_window("DICE: evidence for axpb")
     one.nvim.keys("q")
     one.until("vim.api.nvim_win_get_config(0).relative == '' and #vim.api.nvim_list_wins() == 1")
     one.nvim.keys(":Dice showTrace<CR>")
-    one.shows("DICE: candidate 1, pass ")
+    one.in_window("DICE: candidate 1, pass ")
     shown, passes = re.findall(r"pass (\d+) of (\d+)", one.screen.text())[0]
     assert shown == passes and "fmaf(alpha, lhs[k], rhs[k]);" in one.screen.text()
     one.nvim.keys("h")

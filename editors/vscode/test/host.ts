@@ -66,9 +66,11 @@ async function find(editor: vscode.TextEditor): Promise<void> {
 }
 
 /** Opens the preview of the best rewrite; returns the text it shows. */
+/** The text that is previewed; of several rewrites the first that the list offers. */
 async function preview(): Promise<string> {
-  await vscode.commands.executeCommand('dice.preview');
-  const shown = await until(() => {
+  void vscode.commands.executeCommand('dice.preview');
+  const shown = await until(async () => {
+    await vscode.commands.executeCommand('workbench.action.acceptSelectedQuickOpenItem');
     const input = vscode.window.tabGroups.activeTabGroup.activeTab?.input;
     return input instanceof vscode.TabInputTextDiff ? input.modified : undefined;
   }, 'the preview');
