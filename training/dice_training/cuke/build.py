@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dice_training.cuke.generate import sample
+from dice_training.cuke.verified import check_list, known_or_made, note_verified
 from dice_training.cuke.verify import is_correct
 from dice_training.judging import Options, open_pool
 from dice_training.progress import Progress
@@ -108,6 +109,9 @@ def build(args: argparse.Namespace) -> int:
     if args.measure and args.verify != "cuda":
         print("error: --measure times rows on a GPU: give --verify cuda too", file=sys.stderr)
         return 2
+    if args.measure and args.verified:
+        print("error: --measure times every row: leave out --verified", file=sys.stderr)
+        return 2
     part = out.with_name(out.name + ".part")
     start = args.start
     if args.resume and (out.exists() or part.exists()):
@@ -124,9 +128,13 @@ def build(args: argparse.Namespace) -> int:
     make = partial(_row, seed=args.seed, kind=args.kind, split=split)
     if args.tasks:
         make = partial(_task_row, seed=args.seed, kind=args.kind, split=split, tasks=args.tasks)
+    if args.verified:
+        make = partial(known_or_made, make=make, path=str(args.verified))
     rows = (_checked if args.verify else _written)(make, indices, args, stop)
     duplicates = Duplicates(near=1.0)
     try:
+        if args.verified:
+            check_list(args.verified)
         contamination = Contamination(args.against)
         for row in read_rows(part) if start != args.start else ():
             duplicates.add(row)
@@ -144,10 +152,14 @@ def build(args: argparse.Namespace) -> int:
             dropped = None
             if "verdict" in row and not is_correct(row):  # or it could not be written at all
                 dropped = row["verdict"]["verdict"]
+            elif args.verified and "verdict" not in row:
+                dropped = "not verified"
             elif row in contamination:
                 dropped = "an evaluation task"
             elif not duplicates.add(row):
                 dropped = "a duplicate"
+            if args.verified and "verdict" in row:
+                note_verified(row, args.verified)
             if dropped is None:
                 row |= {"provenance": {"source": "teacher", "seed": args.seed}, "licence": "Apache-2.0"}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")

@@ -131,6 +131,12 @@ def parser() -> argparse.ArgumentParser:
     make.add_argument(
         "--verify", choices=("auto", "cpu", "cuda"), help="keep only what verifies on this device"
     )
+    make.add_argument(
+        "--verified",
+        type=Path,
+        metavar="LIST",
+        help="rows found correct before are taken, and --verify adds to them; without --verify others are dropped",
+    )
     add_pool(make)
     make.add_argument("--max-seconds", type=float, help="stop cleanly after this time")
     make.add_argument("--resume", action="store_true", help="go on after the last row of --out")

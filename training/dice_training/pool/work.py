@@ -100,7 +100,7 @@ class Share:
                 )
             return Judgement(verdict, plain)
         except Exception as error:  # the verifier's own failure is never the candidate's
-            return self.lost(item, f"the verifier failed: {type(error).__name__}: {error}")
+            return self.lost(item, _own_failure(error))
 
     def lost(self, item: str, reason: str) -> Judgement:
         return Judgement(Verdict("infra_error", reason=reason))
@@ -121,9 +121,16 @@ class Making:
     def answer(self, session: VerifySession, item: int) -> Row:
         row = self.make(item)
         if "verdict" not in row:  # a task that the teacher could not write has one already
-            row |= measurements(verify_row(session, row, measure=self.measure))
+            try:
+                row |= measurements(verify_row(session, row, measure=self.measure))
+            except Exception as error:  # a build of thousands of rows does not end for one of them
+                row["verdict"] = Verdict("infra_error", reason=_own_failure(error)).to_json()
         return row
 
     def lost(self, item: int, reason: str) -> Row:
         verdict = Verdict("infra_error", reason=reason)
         return {"id": str(item), "kind": "", "family": "", "verdict": verdict.to_json()}
+
+
+def _own_failure(error: Exception) -> str:
+    return f"the verifier failed: {type(error).__name__}: {error}"
