@@ -1,5 +1,5 @@
 """Speed of an SFT step on this machine's GPU, on random samples: positions/s, MFU, where a step's time goes, and what
-the plain ways cost (a loop over Muon's matrices, a block mask from trying every pair)."""
+the plain ways cost (a loop over Muon's matrices, a block mask from trying every pair). Needs an NVIDIA GPU."""
 
 from __future__ import annotations
 
@@ -171,6 +171,9 @@ def main() -> None:
     parser.add_argument("--checkpointing", action="store_true", help="layers keep their input only")
     parser.add_argument("--profile", action="store_true", help="also print where the GPU's time goes")
     args = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("SKIP: torch sees no CUDA GPU")
+        return
     torch.set_float32_matmul_precision("high")
     case = CASES[args.shape]
     samples = random_samples(case)
