@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from dice_engine.source.expressions import ExpressionError, evaluate
-from dice_engine.source.plan import Fill, Plan
+from dice_engine.source.plan import Buffer, Fill, Plan
 from dice_engine.source.plan_run import MEASURE, total_elements
 from dice_engine.source.plans import buffer_ctype, checking_sizes, extent, scalar_values
 from dice_engine.verify import inputs
@@ -17,6 +18,8 @@ from dice_engine.verify.program_kernel import buffer_layout
 from dice_engine.verify.worker import Failed
 
 _SEEDS = 3
+_LONG_ROW = 97
+_WORD = re.compile(r"[A-Za-z_]\w*")
 GIVEN = "given"
 OTHER = "other"
 """As given, at sizes that the plan does not name: only where the original is made for them."""
@@ -52,7 +55,10 @@ def case_message(plan: Plan, template: int, size: int, seed: int, fill: str) -> 
             count = extent(buffer, sizes) * lanes
             if count < 0:
                 raise Failed("no_plan", f"the extent of {buffer.name} is negative at {sizes}")
-            contents = _contents(buffer.fill, count, dtype, sizes, fill, generator)
+            if buffer.fill.kind == "prefix_sum":
+                contents = _offsets(count, _reach(plan, buffer, sizes), generator).to(dtype)
+            else:
+                contents = _contents(buffer.fill, count, dtype, sizes, fill, generator)
             buffers[buffer.name] = inputs.moved(contents) if fill == MOVED else contents
         scalars = scalar_values(plan, sizes, seed)
     except (ExpressionError, KeyError, ProgramError) as error:
@@ -68,9 +74,6 @@ def _contents(
     variant: str,
     generator: torch.Generator,
 ) -> torch.Tensor:
-    if fill.kind == "prefix_sum":
-        steps = torch.randint(0, 5, (count,), generator=generator)
-        return (torch.cumsum(steps, 0) - steps[0] if count else steps).to(dtype)
     if fill.kind == "int" or not dtype.is_floating_point:
         low, high = (
             (evaluate(fill.low, sizes), evaluate(fill.high, sizes)) if fill.kind == "int" else (0, 100)
@@ -82,6 +85,28 @@ def _contents(
         return tensor.copy_(low + (high - low) * torch.rand(count, generator=generator, dtype=torch.float64))
     kind = variant if variant in inputs.FILLS else GIVEN
     return inputs.fill_tensor(tensor, kind, generator)  # type: ignore[arg-type]
+
+
+def _offsets(count: int, reach: int, generator: torch.Generator) -> torch.Tensor:
+    """Where rows begin: most are short, some empty, one in a hundred is long; none begins beyond ``reach``."""
+    if count == 0:
+        return torch.zeros(0, dtype=torch.int64)
+    lengths = torch.randint(0, 3, (count,), generator=generator)
+    first = 1 + int(torch.randint(0, max(1, min(count - 1, 8)), (), generator=generator))
+    lengths[first::_LONG_ROW] = _LONG_ROW
+    lengths[0] = 0
+    offsets = torch.cumsum(lengths, 0)
+    total = int(offsets[-1])
+    return offsets if total <= reach else offsets * reach // total
+
+
+def _reach(plan: Plan, offsets: Buffer, sizes: dict[str, int]) -> int:
+    """How far offsets may go: to the largest size that only the other buffers have, else to the end of the longest."""
+    others = [buffer for buffer in plan.buffers if buffer.fill.kind != "prefix_sum"]
+    known = set(_WORD.findall(offsets.extent))
+    words = {word for buffer in others for word in _WORD.findall(buffer.extent)}
+    lengths = [sizes[word] for word in words - known if word in sizes]
+    return max(lengths or [extent(buffer, sizes) for buffer in others], default=extent(offsets, sizes))
 
 
 def case_names(plan: Plan, given_sizes: int) -> Iterator[str]:
