@@ -109,6 +109,50 @@ def test_buffers_are_copied_and_eval_mode_holds(session: VerifySession) -> None:
     passed(session, wanted, candidate)
 
 
+AFFINE = """
+__global__ void affine_all(const float* x, const float* w, const float* b, float* y, int n, int d) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = fmaxf(x[i], 0.0f) * w[i % d] + b[i % d];
+}
+torch::Tensor affine(torch::Tensor x, torch::Tensor w, torch::Tensor b) {
+  auto y = torch::empty_like(x);
+  affine_all<<<(x.numel() + 127) / 128, 128>>>(x.data_ptr<float>(), w.data_ptr<float>(), b.data_ptr<float>(),
+                                               y.data_ptr<float>(), x.numel(), x.size(1));
+  return y;
+}
+"""
+EVEN = "self.w = nn.Parameter(torch.ones(33)); self.b = nn.Parameter(torch.zeros(33))"
+TRAINABLE = reference("return F.relu(x) * self.w + self.b", "torch.randn(40, 33)", EVEN)
+
+
+@pytest.mark.parametrize("source", [AFFINE.replace("w[i % d]", "w[0]"), AFFINE.replace(" + b[i % d]", "")])
+def test_weights_that_are_even_when_new_must_be_read(session: VerifySession, source: str) -> None:
+    found = session.verify_module(
+        TRAINABLE, rewrite("return ext.affine(x, self.w, self.b)", source, "affine", EVEN)
+    )
+    assert found.verdict == "mismatch" and "on other weights" in found.reason, found
+
+
+@pytest.mark.parametrize(
+    ("forward", "init"),
+    [
+        ("return ext.affine(x, self.w, self.b)", EVEN),
+        (
+            "return ext.affine(x, self.weight, self.bias)",
+            "self.bias = nn.Parameter(torch.zeros(33)); self.weight = nn.Parameter(torch.ones(33))",
+        ),
+        (
+            "self.packed = self.packed or [self.w.clone(), self.b.clone()]; return ext.affine(x, *self.packed)",
+            f"{EVEN}; self.packed = None",
+        ),
+    ],
+)
+def test_weights_may_have_other_names_and_be_packed_at_the_first_call(
+    session: VerifySession, forward: str, init: str
+) -> None:
+    passed(session, TRAINABLE, rewrite(forward, AFFINE, "affine", init))
+
+
 @pytest.mark.parametrize(
     ("forward", "answer"),
     [

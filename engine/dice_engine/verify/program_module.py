@@ -135,7 +135,19 @@ class ModuleProgram:
         state = self._model().state_dict()
         return {name: state[name].detach().cpu() for name in names}
 
+    def even_state(self) -> dict[str, torch.Tensor]:
+        """What training changes and construction leaves even: parameters and running statistics of one value."""
+        model = self._model()
+        running = ((name, value) for name, value in model.named_buffers() if "running_" in name)
+        learned = {**dict(model.named_parameters()), **dict(running)}
+        return {
+            name: value.detach().cpu()
+            for name, value in learned.items()
+            if value.is_floating_point() and value.numel() and bool((value == value.flatten()[0]).all())
+        }
+
     def write_state(self, values: dict[str, torch.Tensor]) -> None:
+        self.double_model = None
         state = self._model().state_dict()
         with torch.no_grad():
             for name, value in values.items():

@@ -124,6 +124,9 @@ class Runner:
     def read_state(self, names: list[str]) -> dict[str, torch.Tensor]:
         return self._the_module().read_state(names)
 
+    def even_state(self) -> dict[str, torch.Tensor]:
+        return self._the_module().even_state()
+
     def write_state(self, values: dict[str, torch.Tensor]) -> None:
         self._the_module().write_state(values)
 

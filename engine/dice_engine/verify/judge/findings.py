@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dice_engine.verify.judge.reference import Case
+from dice_engine.verify.judge.weights import TRAINED
 from dice_engine.verify.verdict import BuildInfo
 from dice_engine.verify.worker import Failed
 
@@ -28,6 +29,8 @@ def deceptive(rule: str, reason: str) -> Failed:
 
 def words(case: Case) -> str:
     """The inputs of a case, for a reason that begins with "on"."""
+    if case.name == TRAINED:
+        return "other weights, as training or load_state_dict leaves them,"
     return (
         f"inputs of seed {case.seed}"
         if case.name.startswith("seed")

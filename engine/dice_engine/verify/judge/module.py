@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dice_engine.verify import compare
-from dice_engine.verify.judge import fallback
+from dice_engine.verify.judge import fallback, weights
 from dice_engine.verify.judge.dynamic import REFERENCE_USED
 from dice_engine.verify.judge.findings import Findings, deceptive, words
 from dice_engine.verify.judge.reference import WEIGHT_SEED, Case, Reference
@@ -76,16 +76,9 @@ class ModuleTrial:
         ``keep_state``: a state_dict of the one must fit the other.
         """
         self.reference = reference
-        made = self.worker.ask(
-            "construct",
-            self.timeout + _LOADING_SECONDS,
-            building=build_timeout,
-            init_inputs=self.reference.init_inputs,
-            seed=WEIGHT_SEED,
-        )
-        self._note_build(made["build"])
+        self.state = self._new(build_timeout)
         self._conduct()
-        theirs = {(name, dtype, tuple(shape)): digest for name, dtype, shape, digest in made["state"]}
+        theirs = {(name, dtype, tuple(shape)): digest for name, dtype, shape, digest in self.state}
         if keep_state:
             self._same_state({name: (dtype, shape) for name, dtype, shape in theirs})
         differing = [
@@ -96,6 +89,18 @@ class ModuleTrial:
         if differing:
             values = self.reference.worker.ask("read_state", self.timeout, names=differing)
             self.worker.ask("write_state", self.timeout, values=values)
+
+    def _new(self, build_timeout: float) -> list[weights.Entry]:
+        """A module of the candidate's class as its constructor leaves it: what its state_dict holds."""
+        made = self.worker.ask(
+            "construct",
+            self.timeout + _LOADING_SECONDS,
+            building=build_timeout,
+            init_inputs=self.reference.init_inputs,
+            seed=WEIGHT_SEED,
+        )
+        self._note_build(made["build"])
+        return [tuple(entry) for entry in made["state"]]
 
     def _same_state(self, theirs: dict[str, tuple[str, tuple[int, ...]]]) -> None:
         ours = {name: (dtype, tuple(shape)) for name, dtype, shape, _ in self.reference.state}
@@ -136,6 +141,7 @@ class ModuleTrial:
             fallback.with_failing_kernels(self._run, self.worker, first)
         if cpu:
             self._judge(first, RunOptions(order="reverse", poison=1), rule="race")
+        self._with_other_weights()
         for name in ("near_constant", "uniform", "large"):
             case = self.reference.case(name) if self._time_left() else None
             if case is not None:
@@ -234,6 +240,29 @@ class ModuleTrial:
                 raise Failed("mismatch", f"{path} has strides {ours}, the reference {wanted}", "lazy_output")
         self.found.trials += 1
         return result["outputs"]
+
+    def _with_other_weights(self) -> None:
+        """Weights that are even in a new module must be read, as they are when ``forward`` runs. What was made of them
+        at an earlier call may stay: a new module of the class decides."""
+        even = list(self.reference.trained)
+        case = self.reference.case(weights.TRAINED) if even else None
+        names = weights.counterparts(even, self.reference.state, self.state)
+        if case is None or names is None:
+            return
+        values = {names[name]: value for name, value in self.reference.trained.items()}
+        self.worker.ask("write_state", self.timeout, values=values)
+        try:
+            self._judge(case, RunOptions(poison=1))
+        except Failed as failure:
+            if failure.verdict != "mismatch" or self.worker.dead:
+                raise
+            self._new(self.build_timeout)
+            self.worker.ask("write_state", self.timeout, values=values)
+            self._judge(case, RunOptions(poison=1))
+            self.construct(self.reference, self.build_timeout)
+            return
+        before = {names[name]: value for name, value in self.reference.even.items()}
+        self.worker.ask("write_state", self.timeout, values=before)
 
     def _unwritten(self, case: Case, options: RunOptions, result: dict[str, Any]) -> float:
         """Share of the output that holds the poison of new memory, whichever poison it is: one of them is NaN, which

@@ -14,6 +14,8 @@ from dice_engine.source.plan import Tolerance
 from dice_engine.verify import compare, inputs
 from dice_engine.verify.compare import Bounds
 from dice_engine.verify.inputs import FillKind
+from dice_engine.verify.judge import weights
+from dice_engine.verify.judge.weights import TRAINED
 from dice_engine.verify.program import RunOptions
 from dice_engine.verify.protocol import DTYPES
 from dice_engine.verify.worker import Failed, Worker
@@ -61,6 +63,9 @@ class Reference:
         self.tolerance = tolerance
         self._cases: dict[str, Case | None] = {}
         self._timing_for: bool | None = None
+        self.even: dict[str, torch.Tensor] = {}
+        """The weights that are even when they are new; known once ``trained`` was asked for."""
+        self._trained_state: dict[str, torch.Tensor] | None = None
         build = worker.ask(
             "load_module",
             build_timeout,
@@ -92,12 +97,24 @@ class Reference:
         self._first()
 
     def case(self, name: str) -> Case | None:
-        """The case of that name: ``seed0``, ``seed1``... or a fill; None where the reference is not finite on it."""
+        """The case of that name: ``seed0``, ``seed1``, a fill or ``trained``; None where it is not finite."""
         if name not in self._cases:
             self._cases[name] = (
-                self._fill(name) if name in (*inputs.FILLS, "moved") else self._seeded(int(name[4:]))
-            )  # type: ignore[arg-type]
+                self._trained()
+                if name == TRAINED
+                else self._fill(name)  # type: ignore[arg-type]
+                if name in (*inputs.FILLS, "moved")
+                else self._seeded(int(name[4:]))
+            )
         return self._cases[name]
+
+    @property
+    def trained(self) -> dict[str, torch.Tensor]:
+        """Other values for the weights that are even when they are new (see ``weights.trained``)."""
+        if self._trained_state is None:
+            self.even = self.worker.ask("even_state", self.timeout)
+            self._trained_state = weights.trained(self.even)
+        return self._trained_state
 
     def results(self, case: Case) -> list[torch.Tensor]:
         """What its operators give on the way, of the shape of an output."""
@@ -161,12 +178,26 @@ class Reference:
         given = self.worker.ask("inputs", self.timeout, seed=seed)
         return self._case(f"seed{seed}", seed, given, self._run(given, seed, 0)["outputs"], None)
 
+    def _trained(self) -> Case | None:
+        base = self._cases["seed0"]
+        assert base is not None
+        if not self.trained:
+            return None
+        self.worker.ask("write_state", self.timeout, values=self.trained)
+        try:
+            return self._made(TRAINED, base.inputs)
+        finally:
+            if not self.worker.dead:
+                self.worker.ask("write_state", self.timeout, values=self.even)
+
     def _fill(self, kind: FillKind) -> Case | None:
         base = self._cases["seed0"]
         assert base is not None
         if not inputs.changeable(base.inputs):
             return None
-        given = inputs.refill(base.inputs, kind, seed=len(kind))
+        return self._made(kind, inputs.refill(base.inputs, kind, seed=len(kind)))
+
+    def _made(self, name: str, given: list[Any]) -> Case | None:
         try:
             outputs = self._run(given, 0, 0)["outputs"]
         except Failed as failure:
@@ -176,7 +207,7 @@ class Reference:
         finite = all(
             bool(torch.isfinite(t).all()) for _, t in compare.tensors(outputs) if t.is_floating_point()
         )
-        return self._case(kind, 0, given, outputs, None) if finite else None
+        return self._case(name, 0, given, outputs, None) if finite else None
 
     def _case(self, name: str, seed: int, given: list[Any], outputs: Any, again: Any) -> Case | None:
         """Bounds for each output; None where the reference is too sensitive for a fair comparison."""
