@@ -18,7 +18,6 @@ from dice_engine.model.network import SdarModel
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 HEAD = "lm_head.weight"
-EMBEDDING = "model.embed_tokens.weight"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 

@@ -39,9 +39,7 @@ class Layout:
     schedule: Schedule
     dynamic_shared: bool = False
     static_shared: str = "256"
-    int_index: str = "int"
     unit: str = "    "
-    increments: str = "++{i}"
 
 
 @dataclass(frozen=True)

@@ -133,9 +133,7 @@ class KernelResources:
     registers: int
     local: int
     shared: int
-    max_threads: int
     spill_stores: int = 0
-    spill_loads: int = 0
 
 
 class Function:
@@ -158,7 +156,6 @@ class Function:
             registers=self.attribute("NUM_REGS"),
             local=self.attribute("LOCAL_SIZE_BYTES"),
             shared=self.attribute("SHARED_SIZE_BYTES"),
-            max_threads=self.attribute("MAX_THREADS_PER_BLOCK"),
         )
 
     def occupancy(self, threads: int, shared: int) -> float:
@@ -267,7 +264,7 @@ class LoadedCubin:
 
 _SPILLS = re.compile(
     r"Compiling entry function '(?P<name>[^']+)'"
-    r".*?(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
+    r".*?(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, \d+ bytes spill loads"
     r".*?Used (?P<registers>\d+) registers(?:.*?(?P<shared>\d+) bytes smem)?",
     re.DOTALL,
 )
@@ -283,8 +280,6 @@ def parse_ptxas(log: str) -> dict[str, KernelResources]:
                 registers=int(match["registers"]),
                 local=int(match["stack"]),
                 shared=int(match["shared"] or 0),
-                max_threads=1024,
                 spill_stores=int(match["stores"]),
-                spill_loads=int(match["loads"]),
             )
     return found

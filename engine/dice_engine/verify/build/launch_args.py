@@ -10,7 +10,6 @@ from dice_engine.source.host_parse import KernelDecl
 from dice_engine.source.host_types import KINDS, parse_type
 from dice_engine.verify.build.interface import LaunchError
 
-CValue = ctypes._SimpleCData
 _CTYPES = {
     "bool": ctypes.c_bool,
     "int8": ctypes.c_int8,

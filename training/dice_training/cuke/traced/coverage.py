@@ -15,7 +15,7 @@ import torch
 from dice_training.cuke.ops import OPS
 from dice_training.cuke.row_ops import ROW_OPS
 from dice_training.cuke.traced.lower import base_name
-from dice_training.cuke.traced.samples import TOO_LONG, Task, task_sample
+from dice_training.cuke.traced.samples import Task, task_sample
 from dice_training.cuke.traced.tasks import time_limit
 from dice_training.cuke.traced.trace import trace
 from dice_training.cuke.traced.values import Unwritten
@@ -67,7 +67,6 @@ class Coverage:
     tasks: int = 0
     written: int = 0
     mixed: int = 0
-    too_long: int = 0
     chains: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     families: Counter[str] = field(default_factory=Counter)
@@ -78,7 +77,6 @@ class Coverage:
         self.tasks += 1
         self.written += not found["reason"]
         self.mixed += bool(found["kept"])
-        self.too_long += found["reason"] == TOO_LONG
         self.operators.update(set(found["operators"]))
         families = {family_of(op) for op in found["operators"]}
         self.families.update(families)

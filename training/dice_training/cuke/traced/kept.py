@@ -64,11 +64,6 @@ def left_to_torch(traced: Traced) -> set[Node]:
     return large | recurrent | complex_
 
 
-def is_product(node: Node) -> bool:
-    name = base_name(node.target)
-    return name in _MATRICES or name == "scaled_dot_product_attention" or bool(_CONVOLUTIONS.match(name))
-
-
 def is_free(node: Node) -> bool:
     return bool(_FREE.search(base_name(node.target)))
 
