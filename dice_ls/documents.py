@@ -13,10 +13,10 @@ from urllib.parse import unquote
 from dice_engine.source.hole import Hole, surrounded, within
 from dice_engine.source.lines import to_bytes, to_text
 from lsprotocol import types
-from pygls.uris import to_fs_path
 
 from dice_ls.positions import Encoding, Positions
 from dice_ls.suggestions.store import HoleId, identify
+from dice_ls.uris import path_of
 
 if TYPE_CHECKING:
     from dice_engine.source.project import Project
@@ -72,7 +72,7 @@ class Document:
     @property
     def path(self) -> str:
         """The file's path, or for a buffer without one a name whose suffix fits its language."""
-        path = to_fs_path(self.uri) or unquote(self.uri.rpartition(":")[2])
+        path = path_of(self.uri) or unquote(self.uri.rpartition(":")[2])
         if PurePosixPath(path).suffix in _SUFFIXES:
             return path
         return path + _SUFFIX_OF_LANGUAGE.get(self.language, "")

@@ -18,7 +18,7 @@ def fault(body: Any) -> str | None:
         if not isinstance(body["method"], str):
             return "a method is a text"
         return None if "id" not in body or is_id(body["id"]) else "an id is a whole number or a text"
-    if "result" in body or "error" in body:
+    if "result" in body or "error" in body or is_id(body.get("id")):
         return None
     return "a message has a method, a result or an error"
 

@@ -6,13 +6,11 @@ import asyncio
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
 
 from lsprotocol import types
 from pygls.capabilities import get_capability
 from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
-from pygls.uris import to_fs_path
 
 from dice_ls import __version__
 from dice_ls.compiler import Compiler
@@ -27,6 +25,7 @@ from dice_ls.status import StatusReporter
 from dice_ls.suggestions.jobs import JobQueue
 from dice_ls.suggestions.store import Store
 from dice_ls.trust import TrustStore
+from dice_ls.uris import file_of, path_of
 
 if TYPE_CHECKING:
     from dice_engine.source.project import Project
@@ -35,13 +34,6 @@ if TYPE_CHECKING:
     from dice_ls.features.inline_completion import Ghosts
 
 log = logging.getLogger(__name__)
-
-
-def file_of(uri: str) -> Path | None:
-    """The file of a URI (for a notebook's cell, the notebook's); None for a buffer that has none."""
-    parts = urlsplit(uri)
-    path = to_fs_path(urlunsplit(("file", "", parts.path, "", "")))
-    return Path(path) if path and parts.path.startswith("/") else None
 
 
 class DiceServer(LanguageServer):
@@ -106,7 +98,7 @@ class DiceServer(LanguageServer):
 
     def roots(self) -> list[Path]:
         """The open workspace folders."""
-        folders = [to_fs_path(uri) for uri in self.workspace.folders] or [self.workspace.root_path]
+        folders = [path_of(uri) for uri in self.workspace.folders] or [self.workspace.root_path]
         return [Path(folder) for folder in folders if folder]
 
     def show(self, message: str, kind: types.MessageType = types.MessageType.Info) -> None:

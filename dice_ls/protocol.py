@@ -23,6 +23,7 @@ from pygls.exceptions import (
 from pygls.protocol import LanguageServerProtocol, lsp_method
 
 from dice_ls import envelope
+from dice_ls.uris import readable
 
 if TYPE_CHECKING:
     from dice_ls.language_server import DiceServer
@@ -74,6 +75,8 @@ class DiceProtocol(LanguageServerProtocol):
         msg_id = message.get("id")
         if not envelope.is_id(msg_id) or msg_id not in self._result_types:
             return
+        if "error" not in message:
+            message.setdefault("result", None)
         try:
             answer: Any = super().structure_message(message)
         except (JsonRpcException, TypeError, AttributeError) as error:
@@ -146,6 +149,22 @@ class DiceProtocol(LanguageServerProtocol):
             self._send_response(msg_id, error=error.to_response_error())
             return
         super()._send_handler_result(future, msg_id=msg_id)
+
+    @lsp_method(types.INITIALIZE)
+    def lsp_initialize(self, params: types.InitializeParams) -> Generator[Any, Any, types.InitializeResult]:
+        """As in pygls; what has a URI that cannot be read is no folder."""
+        if not readable(params.root_uri):
+            params.root_uri = None
+        params.workspace_folders = [one for one in params.workspace_folders or () if readable(one.uri)]
+        return (yield from super().lsp_initialize(params))
+
+    @lsp_method(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)
+    def lsp_workspace__did_change_workspace_folders(
+        self, params: types.DidChangeWorkspaceFoldersParams
+    ) -> Generator[Any, Any, None]:
+        params.event.added = [one for one in params.event.added if readable(one.uri)]
+        params.event.removed = [one for one in params.event.removed if readable(one.uri)]
+        return (yield from super().lsp_workspace__did_change_workspace_folders(params))
 
     @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
     def lsp_text_document__did_open(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lsprotocol import types
+from pygls.exceptions import JsonRpcException
 
 from dice_ls.language_server import DiceServer
 from dice_ls.settings import Settings
@@ -44,7 +45,11 @@ async def when_ready(ls: DiceServer) -> None:
 async def _pull(ls: DiceServer) -> None:
     """Ask the client for the section ``dice``; one that has nothing to say changes nothing."""
     items = [types.ConfigurationItem(section=_SECTION)]
-    answer = await ls.workspace_configuration_async(types.ConfigurationParams(items))
+    try:
+        answer = await ls.workspace_configuration_async(types.ConfigurationParams(items))
+    except JsonRpcException as error:
+        ls.note(f"the client did not say its configuration: {error}")
+        return
     if answer and answer[0] is not None:
         _take(ls, answer[0])
 

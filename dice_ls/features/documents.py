@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from lsprotocol import types
-from pygls.uris import to_fs_path
 
 from dice_ls.features import diagnostics, trust, watched_files
-from dice_ls.language_server import DiceServer, file_of
+from dice_ls.language_server import DiceServer
+from dice_ls.uris import file_of, path_of
 
 
 def register(server: DiceServer) -> None:
@@ -85,7 +85,7 @@ def register(server: DiceServer) -> None:
     @server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)
     async def folders_changed(ls: DiceServer, params: types.DidChangeWorkspaceFoldersParams) -> None:
         """What was asked for in a folder that is no longer open is given up."""
-        gone = [Path(path) for folder in params.event.removed if (path := to_fs_path(folder.uri))]
+        gone = [Path(path) for folder in params.event.removed if (path := path_of(folder.uri))]
         for document in ls.documents:
             path = file_of(document.uri)
             if path is not None and any(path.is_relative_to(folder) for folder in gone):

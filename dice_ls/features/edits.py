@@ -8,12 +8,12 @@ from typing import Literal
 from dice_engine.source.hole import Hole
 from lsprotocol import types
 from pygls.capabilities import get_capability
-from pygls.uris import to_fs_path
 
 from dice_ls.documents import Document
 from dice_ls.language_server import DiceServer
 from dice_ls.suggestions import module_forms, wording
 from dice_ls.suggestions.store import Candidate, HoleId, Record, context_digest
+from dice_ls.uris import path_of
 
 _ANNOTATION = "dice"
 _COMMENT_BYTES = 4096
@@ -52,7 +52,7 @@ def forms(server: DiceServer, document: Document, hole: Hole) -> list[tuple[Form
     operations = get_capability(
         server.client_capabilities, "workspace.workspace_edit.resource_operations", None
     )
-    if types.ResourceOperationKind.Create in (operations or []) and to_fs_path(document.uri):
+    if types.ResourceOperationKind.Create in (operations or []) and path_of(document.uri):
         found.append(("file", f", in the new file {module_forms.file_name(document.path, hole.name)}"))
     return found
 

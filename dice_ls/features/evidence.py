@@ -9,7 +9,7 @@ from typing import Any
 
 from dice_engine.source.hole import Hole
 from lsprotocol import types
-from pygls.exceptions import JsonRpcInvalidParams
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 
 from dice_ls.contract import Evidence
 from dice_ls.documents import Document
@@ -100,7 +100,10 @@ async def _show(ls: DiceServer, evidence: Evidence) -> None:
     folder = Path(tempfile.mkdtemp(prefix="dice-evidence-"))
     page = folder / f"{evidence['name']}.md"
     await asyncio.to_thread(page.write_text, evidence["markdown"] + "\n", encoding="utf-8")
-    await ls.window_show_document_async(types.ShowDocumentParams(page.as_uri(), take_focus=True))
+    try:
+        await ls.window_show_document_async(types.ShowDocumentParams(page.as_uri(), take_focus=True))
+    except JsonRpcException:
+        ls.show(plain(evidence["markdown"]))
 
 
 def plain(markdown: str) -> str:

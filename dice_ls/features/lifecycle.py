@@ -42,10 +42,10 @@ def register(server: DiceServer) -> None:
 
     @server.feature(types.INITIALIZED)
     async def initialized(ls: DiceServer, _params: types.InitializedParams) -> None:
-        await configuration.when_ready(ls)
         watched_files.when_ready(ls)
         await ls.watch.follow(ls.roots())
         ls.say_project_problems()
+        await configuration.when_ready(ls)  # the last: it waits for the client
         for kind in _SOON:
             ls.protocol.prepare(kind)
             await asyncio.sleep(0)

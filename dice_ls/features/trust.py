@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcInvalidParams
-from pygls.uris import to_fs_path
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 
 from dice_ls.documents import Document
 from dice_ls.language_server import DiceServer
+from dice_ls.uris import path_of
 
 _YES = "Trust and run"
 _NO = "Do not trust"
@@ -45,8 +45,10 @@ async def ensure(ls: DiceServer, document: Document) -> bool:
             trusted = ls.trust.get(root)
             if trusted is None:
                 ls.status.update(waiting_for="an answer about trust")
-                trusted = await _ask(ls, root)
-                ls.status.update(waiting_for="")
+                try:
+                    trusted = await _ask(ls, root)
+                finally:
+                    ls.status.update(waiting_for="")
     if trusted is False:
         ls.show(
             f"{root} is not trusted: its code is not compiled or run. The command dice.trustWorkspace changes that.",
@@ -62,7 +64,14 @@ async def _ask(ls: DiceServer, root: Path) -> bool | None:
         message=f"To check a rewrite, DICE compiles and runs code of {root}. Do you trust this code?",
         actions=[types.MessageActionItem(_YES), types.MessageActionItem(_NO)],
     )
-    chosen = await ls.window_show_message_request_async(question)
+    try:
+        chosen = await ls.window_show_message_request_async(question)
+    except JsonRpcException:
+        ls.show(
+            f"{root} is not trusted yet, and the editor could not ask: the command dice.trustWorkspace answers.",
+            types.MessageType.Warning,
+        )
+        return None
     if chosen is None or chosen.title not in (_YES, _NO):
         return None
     _store(ls, root, chosen.title == _YES)
@@ -75,7 +84,7 @@ def _answer(ls: DiceServer, arguments: tuple[Any, ...], trusted: bool) -> dict[s
         raise JsonRpcInvalidParams("expected one object with `uri`, or nothing")
     if arguments:
         document = ls.documents.get(arguments[0]["uri"])
-        path = to_fs_path(arguments[0]["uri"])
+        path = path_of(arguments[0]["uri"])
         roots = [ls.root_of(document)] if document else [Path(path)] if path else []
     else:
         roots = ls.roots()

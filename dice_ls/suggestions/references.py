@@ -102,9 +102,9 @@ def _with_body_of(text: str, hole: Hole, earlier: str, path: str) -> str | None:
 async def _committed(path: str) -> str | None:
     """The file's text in the last commit, by git's plumbing: nothing that the repository configures is run."""
     file = Path(path)
-    if not await asyncio.to_thread(file.is_file):
-        return None
     with suppress(OSError, asyncio.TimeoutError, UnicodeDecodeError):
+        if not await asyncio.to_thread(file.is_file):
+            return None
         process = await asyncio.create_subprocess_exec(
             *("git", "-c", "core.fsmonitor=", "cat-file", "blob", f"HEAD:./{file.name}"),
             cwd=file.parent,

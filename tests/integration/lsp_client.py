@@ -257,7 +257,10 @@ class Client:
                 future.set_result(message.get("result"))
         elif "id" in message:
             self.requests.append((message["method"], message.get("params")))
-            answer = self.answers.get(message["method"], lambda _: None)(message.get("params"))
-            self.send({"id": message["id"], "result": answer})
+            answer = self.answers.get(message["method"], lambda _: None)
+            try:
+                self.send({"id": message["id"], "result": answer(message.get("params"))})
+            except LspError as error:
+                self.send({"id": message["id"], "error": {"code": error.code, "message": str(error)}})
         else:
             self.notifications.append((message["method"], message.get("params")))
