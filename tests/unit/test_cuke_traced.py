@@ -6,6 +6,8 @@ import ast
 import json
 import random
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -506,3 +508,17 @@ def test_invented_tasks_are_python() -> None:
         text = invented_task(44, index).text
         ast.parse(another_layout(text, random.Random(index)))
         assert not re.search(r"\de-(?!\d)", text)
+
+
+def test_the_first_task_has_no_less_time_than_the_others() -> None:
+    """What the first trace imports is there before its time begins: a limit within an import spoils the rest."""
+    code = """
+import signal, sys
+from dice_training.cuke.traced import tasks
+known = []
+signal.alarm = lambda seconds: known.append(set(sys.modules))
+tasks.row_of_task("invented", 3, 0, None, None)
+print(sorted(name for name in set(sys.modules) - known[0] if name.startswith("torch._dynamo")))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == "[]"

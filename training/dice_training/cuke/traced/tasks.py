@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,24 @@ from dice_training.cuke.traced import INVENTED, UNWRITTEN
 from dice_training.cuke.traced.invented import invented_task
 from dice_training.cuke.traced.layouts import another_layout
 from dice_training.cuke.traced.samples import Kind, Row, Task, task_sample
+from dice_training.cuke.traced.trace import trace
 from dice_training.cuke.traced.variants import variant
 from dice_training.data import DataError
 
 _SECONDS = 20
 """A task that takes longer to trace is left out."""
+_FIRST = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(2)]
+"""
 _ATTEMPTS = 8
 _VARIANTS = 3
 _OTHER_LAYOUT = 0.3
@@ -103,6 +116,13 @@ def _row(task: Task, seed: int, index: int, kind: Kind | None) -> Row:
         return _left_out(task.id, seed, index, kind, reason)
 
 
+@cache
+def _prepare() -> None:
+    """Have the first trace import what it needs: a limit that strikes in an import would leave half a module behind, on
+    which every later trace fails."""
+    trace(_FIRST)
+
+
 def _left_out(task: str, seed: int, index: int, kind: Any, reason: str) -> Row:
     return {
         "id": f"{seed}-{index}",
@@ -115,7 +135,8 @@ def _left_out(task: str, seed: int, index: int, kind: Any, reason: str) -> Row:
 
 @contextlib.contextmanager
 def time_limit(seconds: int) -> Iterator[None]:
-    """TimeoutError in the main thread after ``seconds``; elsewhere no limit."""
+    """TimeoutError in the main thread after ``seconds`` of work on a task; elsewhere no limit."""
+    _prepare()
     if threading.current_thread() is not threading.main_thread():
         yield
         return
