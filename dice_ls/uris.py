@@ -1,9 +1,9 @@
-"""URIs as clients write them. Not each can be read: ``file://[`` is no host."""
+"""URIs as clients write them. Not each can be read: ``file://[`` is no host, and no path has a zero in it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pygls.uris import to_fs_path
 
@@ -13,7 +13,7 @@ def readable(uri: str | None) -> bool:
         urlsplit(uri or "")
     except ValueError:
         return False
-    return True
+    return "\0" not in unquote(uri or "")
 
 
 def path_of(uri: str) -> str | None:

@@ -43,7 +43,7 @@ def register(server: DiceServer) -> None:
             path = arguments[0]["path"]
             if path is not None and not (isinstance(path, str) and Path(path).is_absolute()):
                 raise JsonRpcInvalidParams("`path` must be the full path of a checkpoint's folder, or null")
-            if path is not None and not await asyncio.to_thread((Path(path) / "config.json").is_file):
+            if path is not None and not await asyncio.to_thread(_is_file, Path(path) / "config.json"):
                 raise JsonRpcInvalidParams(f"no model in {path}: it has no config.json")
             ls.settings = replace(ls.settings, checkpoint=path)
             ls.seen_checkpoints[path] = None
@@ -58,6 +58,13 @@ def register(server: DiceServer) -> None:
         results = ls.store.clear()
         ls.refresh_lenses()
         return {"results": results, "verdicts": await asyncio.to_thread(_clear_verdicts)}
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # no path at all: too long, or with a zero in it
+        return False
 
 
 def _clear_verdicts() -> int:

@@ -16,6 +16,8 @@ from dice_ls.suggestions.store import HoleId
 KERNELS: tuple[HoleKind, ...] = ("kernel_body", "selection")
 SOURCES: tuple[HoleKind, ...] = ("kernel_body", "selection", "load_inline_core")
 ANY: tuple[HoleKind, ...] = (*SOURCES, "module")
+_MOST = 2**31 - 1
+"""The largest number of a position in the protocol."""
 
 
 async def hole_at_range(
@@ -82,6 +84,13 @@ def _document(ls: DiceServer, arguments: tuple[Any, ...]) -> tuple[Document, dic
 
 
 def _position(at: Any) -> types.Position | None:
-    if isinstance(at, dict) and type(at.get("line")) is int and type(at.get("character")) is int:
-        return types.Position(at["line"], at["character"])
-    return None
+    if not isinstance(at, dict):
+        return None
+    line, character = at.get("line"), at.get("character")
+    if type(line) is not int or type(character) is not int:
+        return None
+    return (
+        types.Position(line, character)
+        if min(line, character) >= 0 and max(line, character) <= _MOST
+        else None
+    )

@@ -33,6 +33,15 @@ async def alive(client: Client) -> None:
         ("workspace/executeCommand", {"command": "dice.findFaster", "arguments": [{"uri": "file:///none"}]}),
         ("workspace/executeCommand", {"command": "dice.applySuggestion", "arguments": [{}, {}]}),
         ("workspace/executeCommand", {"command": "dice.trustWorkspace", "arguments": [{"uri": 3}]}),
+        (
+            "workspace/executeCommand",
+            {"command": "dice.trustWorkspace", "arguments": [{"uri": "file:///%00"}]},
+        ),
+        (
+            "workspace/executeCommand",
+            {"command": "dice.selectCheckpoint", "arguments": [{"path": "/" + "a" * 5000}]},
+        ),
+        ("workspace/executeCommand", {"command": "dice.selectCheckpoint", "arguments": [{"path": "/\0"}]}),
         ("textDocument/unknown", {}),
     ],
 )
@@ -41,7 +50,20 @@ async def test_bad_requests_get_one_clear_error(workplace: Workplace, method: st
     with pytest.raises(LspError) as error:
         await client.request(method, params, timeout=10)
     assert "\n" not in str(error.value) and "Traceback" not in str(error.value)
+    assert error.value.code in (-32601, -32602)
     await alive(client)
+
+
+async def test_positions_of_commands_that_are_none(workplace: Workplace) -> None:
+    client = await workplace.client()
+    uri = client.open(workplace.workspace / "k.cu", KERNEL, "cuda")
+    for number in (-1, 2**31, 2**80, True, 1.5, "1", None):
+        at = {"line": 1, "character": number}
+        where = {"uri": uri, "position": at, "range": {"start": at, "end": at}}
+        for command in ("dice.findFaster", "dice.rewriteSelection", "dice.showEvidence", "dice.cancel"):
+            with pytest.raises(LspError, match="expected") as error:
+                await client.command({"command": command, "arguments": [where]})
+            assert error.value.code == -32602
 
 
 async def test_unknown_documents_and_positions_outside_the_text(workplace: Workplace) -> None:
