@@ -522,3 +522,25 @@ print(sorted(name for name in set(sys.modules) - known[0] if name.startswith("to
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.splitlines()[-1] == "[]"
+
+
+def test_invented_tasks_have_what_a_small_model_copies_wrongly() -> None:
+    """Parameters, numbers that come by a name from get_init_inputs, arguments of no use, and several results."""
+    texts = [invented_task(5, index).text for index in range(150)]
+    forms = {
+        "a parameter": r"= nn\.Parameter\(torch\.randn\(",
+        "its shape by name": r"nn\.Parameter\(torch\.randn\(\w+_shape\)\)",
+        "a number by a constant's name": r"(?ms)^(\w+) = -?[\d.]+$.*get_init_inputs\(\):\s+return \[[^]]*\b\1\b",
+        "two results": r"(?m)^        return \w+, \w+$",
+        "an argument that nothing uses": r"in_features = in_features|out_channels = out_channels",
+    }
+    for name, form in forms.items():
+        assert sum(bool(re.search(form, text)) for text in texts) >= 2, name
+    assert all(run_once(text) for text in texts[:40])
+
+
+def run_once(text: str) -> bool:
+    space: dict[str, Any] = {}
+    exec(text, space)
+    space["Model"](*space["get_init_inputs"]())(*space["get_inputs"]())
+    return True

@@ -22,7 +22,7 @@ _WEIGHTS = [s.weight for s in STATEMENTS]
 _LENGTHS = (1, 2, 3, 4, 5)
 _LENGTH_WEIGHTS = (6, 45, 30, 14, 5)
 _MAX_ELEMENTS = 1 << 15
-_RANK_WEIGHTS = ((1, 5), (2, 50), (3, 22), (4, 23))
+_RANK_WEIGHTS = ((1, 8), (2, 47), (3, 22), (4, 23))
 _SIZES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 100, 128, 256)
 _SIZE_NAMES = {
     2: (
@@ -55,7 +55,18 @@ _ATTRIBUTES = {
     "Linear": ("linear", "fc", "fc1", "proj"),
     "Conv2d": ("conv", "conv1"),
     "LayerNorm": ("norm", "layer_norm", "ln"),
+    "Parameter": ("bias", "bias", "bias", "weight", "param", "scale", "tensor1", "values", "divisor"),
 }
+_UNUSED = (
+    "in_features",
+    "out_features",
+    "in_channels",
+    "out_channels",
+    "hidden_size",
+    "input_size",
+    "num_classes",
+)
+"""Arguments that many constructors take and no statement asks for."""
 
 
 class _DoesNotFit(Exception):
@@ -157,6 +168,15 @@ def _append(g: _Growing, statement: Statement) -> None:
             return more(f"torch.randint(0, {x.shape[-1]}, ({sizes}{',' if rank == 1 else ''}))")
         if what == "pick":
             return more(f"torch.randint(0, {x.shape[0]}, ({rng.choice((2, 3, 4, 8))},))")
+        if what == "few":
+            dims = [x.shape[0], rng.choice((2, 3, 4, 8)), *x.shape[2:]]
+            if rank > 2 and rng.random() < 0.5:
+                dims[-1] = max(1, dims[-1] // 2)
+            return more(f"torch.randint(0, {x.shape[1]}, ({', '.join(map(str, dims))}))")
+        if what == "shape":
+            return sizes
+        if what == "chan":
+            return ", ".join([str(x.shape[1 if rank > 1 else 0]), *["1"] * (rank - 2)])
         if what == "target":
             return more(f"torch.randint(0, {x.shape[1]}, ({x.shape[0]},))")
         if what in constants:
@@ -172,7 +192,8 @@ def _append(g: _Growing, statement: Statement) -> None:
     if constructor:
         kind = constructor.partition("(")[0].removeprefix("nn.")
         attribute = g.pool.take(_ATTRIBUTES.get(kind, (kind.lower(), kind.lower(), "layer", "act", "op")))
-        space["made"] = eval(constructor, space).eval()
+        made = eval(constructor, space)
+        space["made"] = made.eval() if isinstance(made, nn.Module) else made
         result = eval(expression.replace("{m}", "made"), space)
         init = [f"self.{attribute} = {constructor}"]
         expression = expression.replace("{m}", f"self.{attribute}")
@@ -222,7 +243,7 @@ def _constant(g: _Growing, what: str, x: torch.Tensor, rank: int, so_far: dict[s
         if rank < 2:
             raise _DoesNotFit
         return str(rng.choice([n for n in range(1, x.shape[1] + 1) if x.shape[1] % n == 0]))
-    if what == "k":
+    if what in ("k", "j"):
         return str(rng.choice((1, 2, 2, 3, 4)))
     numbers = {"a": (0.1, 0.2, 0.01, 0.5, 0.3, 0.25, 1.0, 0.05), "b": (1.0, 2.0, 3.0, 1.5, 0.5, 2.5, 10.0)}
     text = str(rng.choice(numbers.get(what, (0.5, 1.0, 2.0, 0.0, -1.0, 0.1, -0.5, 3.0, 0.25, 1.5))))
@@ -234,7 +255,7 @@ def _constant(g: _Growing, what: str, x: torch.Tensor, rank: int, so_far: dict[s
 def _text(g: _Growing, rng: random.Random) -> str:
     """The file: imports, class, sizes, ``get_inputs`` and ``get_init_inputs``."""
     forward, init, arguments = list(g.forward), list(g.init), dict[str, str]()
-    if rng.random() < 0.4:
+    if rng.random() < 0.65:
         forward, init, arguments = _with_arguments(g, rng, forward, init)
     names = list(g.inputs)
     annotated = rng.random() < 0.2
@@ -259,17 +280,26 @@ def _text(g: _Growing, rng: random.Random) -> str:
     if last and last[2] and rng.random() < 0.25:
         lines += [f"        {line}" for line in forward[:-1]] + [f"        return {last[2]}"]
     else:
-        lines += [f"        {line}" for line in forward] + [f"        return {g.value}"]
+        others = sorted({line.partition(" = ")[0] for line in forward} - {g.value})
+        result = f"{g.value}, {rng.choice(others)}" if others and rng.random() < 0.6 else g.value
+        if result != g.value and annotated:
+            lines[-1] = lines[-1].replace(arrow, "")
+        lines += [f"        {line}" for line in forward] + [f"        return {result}"]
     lines += ["", ""]
-    made = dict(g.inputs)
+    made, top = dict(g.inputs), list[str]()
     sizes = _SIZE_NAMES.get(len(g.shape))
     if sizes and rng.random() < 0.5:
         named = rng.choice(sizes)
         free = not set(named) & ({*names} | {*arguments})
         if free:
-            lines += [f"{name} = {size}" for name, size in zip(named, g.shape, strict=True)] + ["", ""]
+            top += [f"{name} = {size}" for name, size in zip(named, g.shape, strict=True)]
             literal = ", ".join(map(str, g.shape))
             made = {k: v.replace(f"({literal})", f"({', '.join(named)})") for k, v in made.items()}
+    if arguments and not {*arguments} & {*names} and rng.random() < 0.6:
+        top += [f"{name} = {value}" for name, value in arguments.items()]
+        arguments = {name: name for name in arguments}
+    if top:
+        lines += [*top, "", ""]
     inputs = ["def get_inputs():"]
     if len(made) == 1 and rng.random() < 0.5:
         inputs.append(f"    return [{next(iter(made.values()))}]")
@@ -285,6 +315,7 @@ def _text(g: _Growing, rng: random.Random) -> str:
 
 
 _NUMBER = re.compile(r"(?<![\w.\"])(?<!\de-)-?\d+(?:\.\d+)?(?![\w.\"])")
+_PARAMETER = re.compile(r"(nn\.Parameter\(torch\.\w+\()([\d, ]+)\)")
 _ARGUMENT_NAMES = {
     "dim": ("dim", "axis", "reduce_dim"),
     "int": ("n", "size", "k", "num", "features"),
@@ -310,6 +341,12 @@ def _with_arguments(
         return pool.take(_ARGUMENT_NAMES[what])
 
     for k, line in enumerate(init):
+        if made := _PARAMETER.search(line):
+            if rng.random() < 0.6:
+                name = pool.take((f"{line.split(' ')[0].removeprefix('self.')}_shape",))
+                arguments[name] = f"({made[2]}{'' if ', ' in made[2] else ','})"
+                init[k] = f"{line[: made.start(2)]}{name}{line[made.end(2) :]}"
+            continue
         found = [m for m in _NUMBER.finditer(line) if rng.random() < 0.5]
         for m in reversed(found):
             name = named(line, m.start(), m[0])
@@ -320,7 +357,7 @@ def _with_arguments(
         found = [
             m
             for m in _NUMBER.finditer(line)
-            if rng.random() < 0.4 and "[" not in line[max(0, m.start() - 1) : m.start()]
+            if rng.random() < 0.55 and "[" not in line[max(0, m.start() - 1) : m.start()]
         ]
         for m in reversed(found[:2]):
             name = named(line, m.start(), m[0])
@@ -328,4 +365,9 @@ def _with_arguments(
             stored.append(f"self.{name} = {name}")
             line = line[: m.start()] + f"self.{name}" + line[m.end() :]
         forward[k] = line
+    if rng.random() < 0.3:
+        for name in rng.sample(_UNUSED, rng.choice((1, 2))):
+            if name not in arguments and name not in g.space:
+                arguments = {name: str(rng.choice(_SIZES)), **arguments}
+                stored += [f"self.{name} = {name}"] * (rng.random() < 0.6)
     return forward, stored + init, arguments

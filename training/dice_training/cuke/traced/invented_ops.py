@@ -4,7 +4,7 @@ A line is ``weight | expression`` or ``weight | constructor | expression``: with
 in ``__init__`` and called in the expression as ``{m}``. Fields: ``{x}`` the value at hand; ``{y}`` ``{z}`` more inputs of
 its shape; ``{row}`` an input of its last size; ``{idx}`` integers below its last size in its shape; ``{pick}`` a vector of
 integers below its size along dimension 0; ``{target}`` classes; ``{a}`` a positive number, ``{b}`` a larger one, ``{s}`` any number; ``{d}`` a
-dimension; ``{k}`` a small integer; ``{last}`` ``{ch}`` ``{seq}`` sizes of the last, second and last but one dimension; ``{out}`` a new size;
+dimension; ``{k}`` ``{j}`` small integers; ``{shape}`` its shape, ``{chan}`` that of a number for each channel; ``{few}`` integers for a gather along dimension 1; ``{last}`` ``{ch}`` ``{seq}`` sizes of the last, second and last but one dimension; ``{out}`` a new size;
 ``{groups}`` a divisor of ``{ch}``.
 """
 
@@ -148,8 +148,24 @@ _TEXT = """
 1 | torch.lerp({x}, {y}, {a})
 2 | torch.addcmul({x}, {y}, {z}, value={a})
 1 | torch.addcdiv({x}, {y}, torch.abs({z}) + 1.0, value={a})
+1 | torch.ceil({x} / {a})
+1 | torch.fmod(torch.sqrt(torch.abs({x})), {b})
 2 | {x} + {row}
 2 | {x} * {row}
+# parameters
+8 | nn.Parameter(torch.randn({chan})) | {x} + {m}
+3 | nn.Parameter(torch.randn({chan})) | {x} * {m}
+2 | nn.Parameter(torch.randn({chan})) | torch.maximum({x}, {m})
+2 | nn.Parameter(torch.randn({last})) | {x} + {m}
+1 | nn.Parameter(torch.randn({last})) | torch.mul({x}, {m})
+3 | nn.Parameter(torch.randn(1)) | {x} * {m}
+2 | nn.Parameter(torch.randn(1)) | {x} + {m}
+1 | nn.Parameter(torch.rand(1)) | {x} / ({m} + 1.0)
+2 | nn.Parameter(torch.randn({shape})) | torch.add({x}, {m})
+2 | nn.Parameter(torch.randn({shape})) | torch.minimum({x}, {m})
+1 | nn.Parameter(torch.randn({shape})) | torch.where({x} > {s}, {x}, {m})
+2 | nn.Parameter(torch.randn({shape})) | torch.addcmul({x}, {m}, {y}, value={b})
+1 | nn.Parameter(torch.randn({k})) | torch.isin(torch.round({x}), torch.round({m}))
 # comparisons and logic
 3 | torch.gt({x}, {s})
 3 | torch.ge({x}, {s})
@@ -160,6 +176,7 @@ _TEXT = """
 1 | torch.ne(torch.round({x}), 0)
 2 | torch.logical_or({x} > {a}, {x} < -{a})
 2 | torch.logical_and({x} > -{a}, {x} < {b})
+1 | {x} * torch.logical_and({x} > -{a}, {x} < {b}).float()
 2 | torch.logical_not({x} > {s})
 2 | torch.logical_or({x} > {a}, {y} > {a})
 1 | torch.logical_xor({x} > 0, {y} > 0)
@@ -190,6 +207,9 @@ _TEXT = """
 4 | torch.flip({x}, dims=[{d}])
 4 | torch.roll({x}, shifts={k}, dims={d})
 1 | torch.roll({x}, {k})
+3 | torch.roll({x}, shifts=({k}, {j}), dims=({d}, {e}))
+1 | torch.t(torch.cat(({x}, {y}), dim={d}))
+2 | F.unfold({x}, kernel_size=3, padding=1, stride={k})
 4 | torch.cat([{x}, {y}], dim={d})
 2 | torch.cat(({x}, {x}), dim={d})
 3 | torch.stack([{x}, {y}], dim={d})
@@ -222,6 +242,7 @@ _TEXT = """
 2 | nn.Unfold(kernel_size=2, stride=2) | {m}({x})
 # gathers
 3 | torch.gather({x}, -1, {idx})
+2 | torch.gather({x}, 1, {few})
 3 | torch.index_select({x}, 0, {pick})
 1 | {x}[{pick}]
 2 | F.one_hot({idx}, {last})
@@ -303,10 +324,12 @@ _TEXT = """
 1 | torch.cumsum(torch.flip({x}, dims=[{d}]), dim={d})
 1 | torch.cumsum({x} * {y}, dim={d})
 1 | torch.cumprod({x}, dim={d})
+1 | torch.cumprod({x}, dim={d}) * {x}
 1 | torch.cummax({x}, dim={d})[0]
 3 | torch.sort({x}, dim={d})[0]
 1 | torch.sort({x}, dim={d}, descending=True)[0]
 2 | torch.argsort({x}, dim={d})
+2 | torch.argsort({x}, dim={d}, descending=True)
 3 | torch.topk({x}, {k}, dim={d})[0]
 1 | torch.topk({x}, {k}, dim={d}, largest=False)[1]
 3 | torch.median({x}, dim={d})[0]
@@ -330,11 +353,17 @@ _TEXT = """
 1 | nn.Conv2d({ch}, {ch}, kernel_size=3, stride=2, groups={ch}) | {m}({x})
 3 | nn.ConvTranspose2d({ch}, {out}, kernel_size=2, stride=2) | {m}({x})
 1 | nn.ConvTranspose1d({ch}, {out}, 3) | {m}({x})
+2 | nn.ConvTranspose2d({ch}, {out}, kernel_size=3, stride=2, padding=1, output_padding=1) | {m}({x})
+1 | nn.Conv1d({ch}, {out}, {k}) | {m}({x})
 3 | nn.AvgPool1d({k}) | {m}({x})
-1 | nn.AvgPool1d(3, stride=2) | {m}({x})
+2 | nn.AvgPool1d(3, stride=2) | {m}({x})
+1 | nn.AvgPool1d(3, stride={k}, padding=1) | {m}({x})
+1 | nn.MaxPool1d(3, stride={k}) | {m}({x})
 2 | nn.AvgPool2d(2) | {m}({x})
 2 | nn.MaxPool2d(2) | {m}({x})
-1 | nn.MaxPool2d(3, stride=2, padding=1) | {m}({x})
+3 | nn.MaxPool2d(3, stride=2, padding=1) | {m}({x})
+1 | nn.MaxPool2d(3, stride={k}) | {m}({x})
+1 | nn.AvgPool2d(3, stride={k}, padding=1) | {m}({x})
 1 | F.max_pool1d({x}, 2)
 1 | F.avg_pool2d({x}, 2)
 2 | nn.AdaptiveAvgPool2d((1, 1)) | {m}({x})
