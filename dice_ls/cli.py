@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from threading import Thread
 
 from dice_engine.arguments import Arguments
+from dice_engine.streams import with_output
 
 from dice_ls import __version__
 
@@ -33,16 +34,11 @@ _BENCHES = {"decode": "dice_engine.bench.decode", "verify": "dice_engine.bench.v
 
 
 def main(argv: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if argv is None else argv
     try:
-        code = _dispatch(sys.argv[1:] if argv is None else argv)
-        sys.stdout.flush()
+        return with_output(" ".join(["dice", *arguments[:1]]), lambda: _dispatch(arguments))
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # The reader (``| head``) has seen enough; nothing may be flushed to it at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    return code
 
 
 def _dispatch(arguments: list[str]) -> int:

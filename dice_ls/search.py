@@ -16,6 +16,7 @@ from dice_engine.source.faults import syntax_error
 from dice_engine.source.hole import Hole
 from dice_engine.source.holes import UnsupportedFile, find_holes, hole_at
 from dice_engine.source.project import project_around
+from dice_engine.streams import read_text
 from lsprotocol.types import Position
 from rich.console import Console
 
@@ -93,7 +94,7 @@ def _place(place: str) -> tuple[Path, int | None, int | None]:
 
 def read(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        return read_text(path)
     except UnicodeDecodeError as error:
         raise Refused(f"{path} is not UTF-8 (byte {error.start})") from error
     except OSError as error:

@@ -11,6 +11,8 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 
+from dice_engine.streams import with_output
+
 
 def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -18,7 +20,7 @@ def main(arguments: list[str]) -> int:
     whole = find_spec(name)
     if whole is not None and whole.submodule_search_locations is not None:
         name += ".__main__"
-    return int(import_module(name).main(rest) or 0)
+    return with_output("dice", lambda: int(import_module(name).main(rest) or 0))
 
 
 if __name__ == "__main__":

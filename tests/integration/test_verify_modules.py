@@ -298,6 +298,7 @@ def test_command_line(tmp_path: Path) -> None:
         (("a.txt", "a.txt"), "expected a .py or .cu file"),
         ((CASES / "wide_softmax.py", CASES / "scaled_sum.cu"), "one kind"),
         ((CASES / "half_typed.cu", CASES / "half_typed.cu"), "--kernel"),
+        ((CASES / "half_typed.cu", CASES / "scaled_sum.cu"), "the candidate has no kernel"),
         ((), "required"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -53,10 +54,16 @@ def main(argv: list[str]) -> int:
     recorded = merged(reports)
     recorded |= {"command": command, "seconds": round(seconds, 3)}
     target = root / ".dice" / "recorded.json"
-    target.parent.mkdir(exist_ok=True)
     partial = target.with_suffix(".tmp")
-    partial.write_text(json.dumps(recorded, indent=1), encoding="utf-8")
-    partial.replace(target)
+    try:
+        target.parent.mkdir(exist_ok=True)
+        partial.write_text(json.dumps(recorded, indent=1), encoding="utf-8")
+        partial.replace(target)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        print(f"dice record: cannot write {target}: {error.strerror}", file=sys.stderr)
+        return 2
     hottest = recorded["ops"][0] if recorded["ops"] else None
     what = f"; hottest: {hottest['op']}, {hottest['share']:.0%}" if hottest else ""
     print(

@@ -14,6 +14,7 @@ from dice_engine.source.hole import Hole
 from dice_engine.source.holes import UnsupportedFile, find_holes
 from dice_engine.source.lines import LineMap
 from dice_engine.source.project import project_around
+from dice_engine.streams import read_text
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     path: Path = options.file
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = read_text(path)
         holes = find_holes(text, str(path.absolute()), project_around(str(path)))
         broken = syntax_error(text, str(path)) if path.suffix in PYTHON_SUFFIXES or not holes else None
         if broken is not None:

@@ -15,6 +15,7 @@ from dice_engine.source.holes import find_holes
 from dice_engine.source.plans import kernel_plan
 from dice_engine.source.project import project_around
 from dice_engine.source.pytorch import module_classes, parse
+from dice_engine.streams import read_text
 from dice_engine.verify.judge import static
 from dice_engine.verify.report import WORDS, show
 from dice_engine.verify.verdict import CORRECT, Verdict
@@ -144,7 +145,7 @@ def _read(parser: _Parser, path: Path) -> str:
     if path.suffix not in (".py", ".cu", ".cuh"):
         parser.error(f"{path}: expected a .py or .cu file")
     try:
-        return path.read_bytes().decode()
+        return read_text(path)
     except UnicodeDecodeError:
         parser.error(f"{path} is not UTF-8 text")
     except OSError as error:
@@ -158,6 +159,8 @@ def _changed_kernel(parser: _Parser, original: str, candidate: str) -> str:
     after = {span.name: candidate.encode()[span.start : span.end] for span in find_kernels(candidate)}
     if not before:
         parser.error("the original has no kernel")
+    if not before.keys() & after.keys():
+        parser.error(f"the candidate has no kernel {' or '.join(before)}")
     changed = [name for name in before if after.get(name) != before[name]] or list(before)
     if len(changed) > 1:
         parser.error(f"several kernels could be meant: give --kernel {' or '.join(changed)}")
