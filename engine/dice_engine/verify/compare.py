@@ -52,6 +52,8 @@ class Bounds:
     uncertain: torch.Tensor | None = None
     scale: float | None = None
     """The output's typical magnitude where it is known already (see ``scale``)."""
+    squares: float | None = None
+    """What ``rms`` is a share of, where that is not the whole output: the sum of the squares of what counts."""
 
 
 def bounds(
@@ -151,7 +153,8 @@ def compare_tensor(
             f"({seen.wrong_count / expected.numel():.2%} of the elements differ, largest error {seen.max_abs:.3g})"
         )
         return Check(False, None, text, seen.max_abs, seen.max_rel)
-    typical = math.sqrt(seen.squares / seen.expected_squares) if seen.expected_squares > 0 else 0.0
+    squares = seen.expected_squares if limit.squares is None else limit.squares
+    typical = math.sqrt(seen.squares / squares) if squares > 0 else 0.0
     if typical > limit.rms:
         text = (
             f"{name} has a typical error of {typical:.2g} of its scale, over {limit.rms:.2g}: "
@@ -272,8 +275,16 @@ def spread(expected: torch.Tensor, other: torch.Tensor) -> tuple[float, torch.Te
     return largest, jumps.view(expected.shape)
 
 
+def spread_where(
+    counts: torch.Tensor, expected: torch.Tensor, other: torch.Tensor
+) -> tuple[float, torch.Tensor | None]:
+    """``spread`` of the elements that count, with its mask over all of them."""
+    share, jumps = spread(expected[counts], other[counts])
+    return share, None if jumps is None else torch.zeros_like(counts).masked_scatter(counts, jumps)
+
+
 def _most_jumps(expected: torch.Tensor) -> int:
-    return max(1, int(_UNCERTAIN_SHARE * expected.numel()))
+    return min(expected.numel() - 1, max(1, int(_UNCERTAIN_SHARE * expected.numel())))
 
 
 def is_decision(tensor: torch.Tensor) -> bool:
