@@ -157,7 +157,7 @@ def test_an_update_makes_rewarded_replies_more_likely() -> None:
     assert surrogate() > before
 
 
-@pytest.mark.parametrize("name", ["rl-nano", "rl-ours"])
+@pytest.mark.parametrize("name", ["rl-nano", "rl-nano-both", "rl-ours"])
 def test_the_recipes_that_are_shipped_can_be_read(name: str) -> None:
     plan = load_rl_recipe(Path("training/recipes") / f"{name}.toml")
     assert plan.phase_of(0)[1].kind == "infill" and plan.phase_of(plan.steps - 1)[0] == len(plan.phases) - 1
