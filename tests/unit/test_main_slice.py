@@ -96,6 +96,16 @@ def test_several_kernels_and_sizes() -> None:
     assert "matmul" not in (other.host_source or ""), "a plan depends on its own kernel alone"
 
 
+def test_a_number_from_the_arguments_is_a_size() -> None:
+    text = MAIN.replace(
+        "int n = 1 << 20;\n  if (argc > 1) n = atoi(argv[1]);",
+        "int n = argc > 1 ? std::atoi(argv[1]) : 1 << 20;",
+    )
+    assert text != MAIN
+    plan = kernel_plan(text, "add")
+    assert plan.runnable and set(plan.sizes[0]) == {"n"}, plan.reason
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

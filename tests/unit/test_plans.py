@@ -182,6 +182,8 @@ void f(float* p, long n, double eps, bool on, unsigned seed) { k<<<(n + 63) / 64
     ("host", "reason"),
     [
         ("", "no launch of k in this file; add a // @dice line"),
+        ("struct S { void f(float* p, int n) { k<<<1, 1>>>(0, p, n); } };", "no launch .*members of classes"),
+        ("void f(float* p, int n) { cudaMemcpyToSymbol(w, p, 36); k<<<1, 1>>>(0, p, n); }", "constant memory, 'w'"),
         ("int main() { k<<<1, 1>>>(0, 0, 0); }", "only from main"),
         ("void f(std::vector<torch::Tensor> x) { k<<<1, 1>>>(0, 0, 0); }", "takes lists of torch tensors"),
         ("void f(float* p, float s) { k<<<1, 1>>>(0, p, 1); }", "no integer parameter of f tells"),

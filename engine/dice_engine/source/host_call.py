@@ -90,6 +90,9 @@ def call(machine: Machine, node: Node, scope: Scope) -> Any:
     elif function.type not in ("identifier", "qualified_identifier"):
         target = machine.evaluate(function, scope)
         return _apply(machine, target, arguments, scope, node)
+    if name.startswith("cudaMemcpyToSymbol"):
+        symbol = text_of(arguments.named_children[0]) if arguments.named_children else ""
+        raise machine.unsupported(f"it fills constant memory, {symbol!r}", node)
     return _named(machine, name, template, arguments, scope, node)
 
 

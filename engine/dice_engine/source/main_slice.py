@@ -62,6 +62,23 @@ class MainProgram:
         self.program = HostProgram("\n".join([text, *(one.source for one in self.slices.values())]))
 
 
+_READERS = (
+    "atoi",
+    "atol",
+    "atoll",
+    "stoi",
+    "stol",
+    "stoul",
+    "strtol",
+    "strtoul",
+    "strtoull",
+    "nullptr",
+    "NULL",
+)
+_ARGUMENTS = {"argc", "argv", "std", *_READERS, *(f"std::{name}" for name in _READERS)}
+"""What reads a number from the program's arguments: ``argc > 1 ? atoi(argv[1]) : 512``."""
+
+
 @dataclass
 class _Variable:
     """A variable of ``main``: its type as written, its declarator's text, what it is initialised with."""
@@ -243,7 +260,9 @@ def _is_size(name: str, facts: _Facts) -> bool:
     value = variable.value
     if name in facts.changed:
         return False
-    return name in facts.read or (value is not None and not _names(value) and name not in facts.assigned)
+    if name in facts.read:
+        return True
+    return value is not None and name not in facts.assigned and _names(value) <= _ARGUMENTS
 
 
 def _is_value(name: str, facts: _Facts) -> bool:

@@ -179,7 +179,10 @@ def _buffer(
     if kinds & _INDEX_KINDS:
         if param.const and not known:
             rule = f"// @dice fill({param.name}=int[0,{symbol}))"
-            return f"index-like pointer '{param.name}' needs a fill rule: add {rule}"
+            return (
+                f"index-like pointer '{param.name}' needs a fill rule that says which numbers are right: "
+                f"add {rule}, or =prefix_sum for where rows begin"
+            )
         return Buffer(param.name, role, whole, Fill("int", "0", "100"))
     if kinds & {"bool"}:
         return Buffer(param.name, role, whole, Fill("int", "0", "2"))

@@ -158,6 +158,10 @@ def _file_plan(
         callers = [f for f in callers if f.name == host]
     if not callers:
         launched = f"{_NO_LAUNCH} {kernel} in {host or 'this file'}"
+        if host is None and re.search(rf"\b{re.escape(kernel)}\s*(?:<[^;{{}}]*>\s*)?<<<", text):
+            launched += (
+                " from a function of its own (members of classes, macros and lambdas are not followed)"
+            )
         return Plan.none(f"{launched}; add a // @dice line")
     raw = [f for f in callers if f.name != "main" and _is_raw(f)]
     raw.sort(key=lambda f: (bool(f.template_params) and not f.instantiations, len(f.launches), f.line))
