@@ -98,8 +98,37 @@ def _checkpoint(path: str | None) -> Check:
     if not weights or not (folder / "config.json").is_file():
         advice = "name a folder with config.json and *.safetensors" if path else "reinstall dice-ls"
         return Check("checkpoint", "missing", f"no model in {folder}", advice)
+    faults = [
+        fault
+        for file in (*weights, folder / "config.json", folder / "tokenizer.json")
+        if (fault := _fault(file))
+    ]
+    if faults:
+        advice = "copy it there again" if path else "reinstall dice-ls"
+        return Check("checkpoint", "missing", f"{folder}: {'; '.join(faults)}", advice)
     size = sum(file.stat().st_size for file in weights) / 2**20
     return Check("checkpoint", "ok", f"{folder} ({size:.1f} MiB)")
+
+
+def _fault(file: Path) -> str | None:
+    """What is wrong with a file of a checkpoint, as far as its form shows; weights are not read."""
+    try:
+        if file.suffix == ".json":
+            json.loads(file.read_bytes())
+            return None
+        with file.open("rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            if length > file.stat().st_size:
+                return f"{file.name} is cut short"
+            entries = json.loads(opened.read(length))
+        ends = [entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"]
+        return (
+            None if 8 + length + max(ends, default=0) == file.stat().st_size else f"{file.name} is cut short"
+        )
+    except OSError as error:
+        return f"{file.name}: {error.strerror}"
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return f"{file.name} cannot be read"
 
 
 def _models(gpu: bool) -> Check:

@@ -277,6 +277,24 @@ def test_verify_runs_what_main_runs(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["verdict"] == "mismatch", result.stdout + result.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "contents", "words"),
+    [
+        ("model.safetensors", None, "model.safetensors is cut short"),
+        ("config.json", "{", "config.json cannot be read"),
+        ("tokenizer.json", "", "tokenizer.json cannot be read"),
+    ],
+)
+def test_doctor_sees_a_broken_checkpoint(tmp_path: Path, name: str, contents: str | None, words: str) -> None:
+    for file in NANO.parent.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    broken = tmp_path / name
+    broken.write_bytes(broken.read_bytes()[:-1000] if contents is None else contents.encode())
+    result = dice("doctor", "--json", "--checkpoint", str(tmp_path))
+    (found,) = (check for check in json.loads(result.stdout)["checks"] if check["name"] == "checkpoint")
+    assert found["state"] == "missing" and words in found["detail"], found
+
+
 def test_doctor_names_what_is_missing(tmp_path: Path) -> None:
     empty = tmp_path / "bin"
     empty.mkdir()
