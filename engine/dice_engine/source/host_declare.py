@@ -39,8 +39,10 @@ def declare(machine: Machine, node: Node, scope: Scope) -> None:
         raise machine.unsupported("type defined inside host code", node)
     base = parse_type(text_of(named))
     static = any(c.type == "storage_class_specifier" and text_of(c) == "static" for c in node.children)
-    constant = any(text_of(c) in ("const", "constexpr") for c in node.children)
-    if static and not constant and scope.parent is not None:
+    fixed = any(text_of(c) == "constexpr" for c in node.children)
+    constant = fixed or any(text_of(c) == "const" for c in node.children)
+    points = any("*" in text_of(declarator).split("=")[0] for declarator in node.fields("declarator"))
+    if static and (not constant or (points and not fixed)) and scope.parent is not None:
         raise machine.unsupported("static variable (state that survives the call)", node)
     for declarator in node.fields("declarator"):
         _declarator(machine, declarator, base, scope)

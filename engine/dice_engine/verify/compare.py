@@ -292,6 +292,11 @@ def is_decision(tensor: torch.Tensor) -> bool:
     return not tensor.dtype.is_floating_point and not tensor.dtype.is_complex
 
 
+def is_place(tensor: torch.Tensor) -> bool:
+    """Whether the tensor holds integers: among equal numbers any place may be right."""
+    return is_decision(tensor) and tensor.dtype != torch.bool
+
+
 def identical(first: Any, second: Any) -> bool:
     """Bitwise equality of nested values."""
     one, two = list(tensors(first)), list(tensors(second))

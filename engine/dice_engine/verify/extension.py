@@ -94,6 +94,11 @@ class Toolchain:
         strays = (module.stray for module in self.modules if isinstance(module, CpuModule))
         return next((stray for stray in strays if stray), None)
 
+    def misaligned(self) -> str | None:
+        """The first address that a GPU refuses since ``set_order("watched")``, in words."""
+        found = (module.misaligned for module in self.modules if isinstance(module, CpuModule))
+        return next((words for words in found if words), None)
+
     def new_folder(self) -> Path:
         self._count += 1
         folder = self.folder / f"build{self._count}"
@@ -102,7 +107,7 @@ class Toolchain:
 
     def begin(self, mode: LaunchMode) -> None:
         """Start counting launches; ``mode`` says what becomes of them until ``end``."""
-        self.launches.mode, self.launches.count = mode, 0
+        self.launches.mode, self.launches.count, self.launches.unasked = mode, 0, None
         self.replaying, self.not_understood = False, None
         for extension in self.extensions:
             if extension.compiled is not None:
@@ -205,7 +210,7 @@ class Extension:
         except NeedsToolkit as error:
             self._compile_whole(error)
         else:
-            self._runtime = TorchRuntime(self.device, toolchain.launches, toolchain.device)
+            self._runtime = TorchRuntime(self.device, toolchain.launches, toolchain.device, source)
             missing = [name for name in self._bound.values() if name not in self._program.functions]
             if missing:
                 self.compile_host(f"no body found for {missing[0]!r}")

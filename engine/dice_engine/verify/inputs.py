@@ -6,16 +6,18 @@ from typing import Any, Literal
 
 import torch
 
-FillKind = Literal["given", "uniform", "near_constant", "large", "moved"]
-FILLS: tuple[FillKind, ...] = ("near_constant", "uniform", "large")
-LARGE = 100.0
+FillKind = Literal["given", "uniform", "near_constant", "large", "small", "sparse", "negative", "moved"]
+FILLS: tuple[FillKind, ...] = ("near_constant", "uniform", "large", "small", "sparse", "negative")
+LARGE, SMALL = 100.0, 1e-3
 
 
 def refill(values: Any, kind: FillKind, seed: int) -> Any:
     """Nested ``values`` with every floating tensor of more than one element filled anew; the rest stays.
 
     ``near_constant`` (1.3 give or take a thousandth) lets errors of low-precision sums pile up, which random signs
-    hide; ``large`` (normal, times 100) overflows an exponential without its shift; ``moved``: see ``moved``.
+    hide; ``large`` (normal, times 100) overflows an exponential without its shift; ``small`` (normal, over 1000) shows
+    the constants that keep a division from zero; ``sparse``: an eighth of nothing but zeros, then zeros, ones and
+    denormals among normal numbers; ``negative``: none is above zero; ``moved``: see ``moved``.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -44,8 +46,21 @@ def fill_tensor(tensor: torch.Tensor, kind: FillKind, generator: torch.Generator
     elif kind == "near_constant":
         fresh = 1.3 + 1e-3 * torch.rand(shape, generator=generator, dtype=wide)
     else:
-        fresh = torch.randn(shape, generator=generator, dtype=wide) * (LARGE if kind == "large" else 1.0)
+        fresh = torch.randn(shape, generator=generator, dtype=wide)
+        fresh *= {"large": LARGE, "small": SMALL}.get(kind, 1.0)
+    if kind == "negative":
+        fresh = -fresh.abs()
+    if kind == "sparse":
+        _sprinkle(fresh, torch.finfo(tensor.dtype).tiny / 8, generator)
     return tensor.copy_(fresh)
+
+
+def _sprinkle(fresh: torch.Tensor, denormal: float, generator: torch.Generator) -> None:
+    """Zeros, ones and denormals in place of some numbers, zeros at the front."""
+    chance = torch.rand(fresh.shape, generator=generator)
+    for low, value in ((0.0, 0.0), (0.12, 1.0), (0.18, -1.0), (0.24, denormal)):
+        fresh[(chance >= low) & (chance < low + 0.06 + 0.06 * (value == 0))] = value
+    fresh.view(-1)[: fresh.numel() // 8] = 0.0
 
 
 def moved(tensor: torch.Tensor) -> torch.Tensor:

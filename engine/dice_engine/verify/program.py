@@ -45,11 +45,19 @@ class RunResult:
     race: str | None = None
     """A lost update that a watched run showed."""
     stray: str | None = None
-    """A load from outside its buffers that a watched run showed."""
+    """A load from outside its buffers, or an index beyond its array, that a watched run showed."""
+    misaligned: str | None = None
+    """An address that a GPU refuses, that a watched run showed."""
+    unasked: str | None = None
+    """A launch that a GPU refuses because nobody asked for its shared memory."""
     mutated: list[str] = field(default_factory=list)
     """Inputs whose bits changed."""
     ops: dict[str, int] = field(default_factory=dict)
     results: list[torch.Tensor] = field(default_factory=list)
+    pieces: list[torch.Tensor] = field(default_factory=list)
+    """With ``keep_results``: results of other shapes."""
+    shared_memory: list[str] = field(default_factory=list)
+    """Which outputs lie in the memory of which outputs before them or inputs: ``1 in output 0``."""
     odd_outputs: list[str] = field(default_factory=list)
     """Outputs that are no plain tensors: a subclass, no storage, another device."""
     strides: list[list[int]] = field(default_factory=list)

@@ -27,15 +27,16 @@ class KernelProgram:
         self.toolchain = toolchain
         self.program = HostProgram(text)
         self.module = toolchain.build_device(text, instantiations(self.program, plan))
-        self.runtime = TorchRuntime(self.module, toolchain.launches, toolchain.device)
+        self.runtime = TorchRuntime(
+            self.module, toolchain.launches, toolchain.device, text if plan.wrapper is not None else ""
+        )
+        self._kept: tuple[Arena, dict[str, torch.Tensor]] | None = None
+        """The buffers of the last run."""
 
     def run(self, case: dict[str, Any], options: RunOptions) -> RunResult:
         """One run of the plan. ``case``: template, sizes, scalars, and the contents of each buffer by name."""
         plan, launched = self.plan, 0
-        arena = Arena(self.toolchain.device, case["seed"])
-        buffers: dict[str, torch.Tensor] = {
-            name: arena.like(contents, name) for name, contents in case["buffers"].items()
-        }
+        arena, buffers = self._filled(case, options.reuse_inputs)
         pointers = {
             buffer.name: Pointer(buffers[buffer.name], 0, buffer_ctype(plan, buffer, case["template"]))
             for buffer in plan.buffers
@@ -66,10 +67,24 @@ class KernelProgram:
             launches=launched,
             race=self.toolchain.race(),
             stray=self.toolchain.stray(),
+            misaligned=self.toolchain.misaligned(),
+            unasked=self.toolchain.launches.unasked,
             damage=arena.damage(),
             mutated=mutated,
             seconds=seconds,
         )
+
+    def _filled(self, case: dict[str, Any], again: bool) -> tuple[Arena, dict[str, torch.Tensor]]:
+        """Guarded buffers with the contents of ``case``; ``again``: those of the last run, of the same sizes."""
+        kept, self._kept = self._kept if again else None, None
+        if kept is None:
+            arena = Arena(self.toolchain.device, case["seed"])
+            kept = (arena, {name: arena.like(contents, name) for name, contents in case["buffers"].items()})
+        else:
+            for name, contents in case["buffers"].items():
+                kept[1][name].copy_(contents)
+        self._kept = kept
+        return kept
 
     def prepare_timing(self, case: dict[str, Any]) -> None:
         """Buffers of the measuring size on the device, and the launches of one run noted for replay."""

@@ -25,7 +25,7 @@ from dice_engine.verify.placement import Placement
 from dice_engine.verify.program import ProgramError, RunOptions, RunResult, explain
 from dice_engine.verify.protocol import dtype_name
 from dice_engine.verify.trace import CudaAsCpu, HostReads, Watch, poison_share, pretend_cuda
-from dice_engine.verify.values import bits, digest, on_device, seed_all, tensors_of
+from dice_engine.verify.values import bits, digest, on_device, seed_all, shared_memory, tensors_of
 
 
 def _plain_function(name: str, build: Callable[..., Extension]) -> Callable[..., types.ModuleType]:
@@ -241,6 +241,7 @@ class ModuleProgram:
         results = list(watch.results) if watch is not None else []
         if options.keep_results:
             results += self._held(arena)
+        pieces = watch.pieces.kept if watch is not None else []
         mutated = [
             f"input {index}"
             for index, (old, new) in enumerate(zip(before, given, strict=True))
@@ -254,10 +255,14 @@ class ModuleProgram:
             launches=launched,
             race=self.toolchain.race(),
             stray=self.toolchain.stray(),
+            misaligned=self.toolchain.misaligned(),
+            unasked=self.toolchain.launches.unasked,
             damage=arena.damage() if arena is not None else None,
             mutated=mutated,
             ops={**watch.ops, **self._libraries()} if watch is not None else {},
             results=[result.cpu() for result in results],
+            pieces=[piece.cpu() for piece in pieces],
+            shared_memory=shared_memory(outputs, given),
             strides=[[] if t.is_contiguous() else list(t.stride()) for t in tensors_of(plain)],
             host_reads=host_reads,
             threads=self._threads.count,

@@ -6,6 +6,7 @@ do nothing, which is how the judge finds code that does not need its kernels.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 import torch
@@ -57,6 +58,9 @@ _OPERATORS: Any = getattr(torch._C, "_VariableFunctions")  # noqa: B009  (absent
 
 _UNWATCHED: Any = getattr(torch._C, "DisableTorchFunction")  # noqa: B009
 _MOST_GIVEN = 24
+_SHARED_UNASKED = 48 * 1024
+"""Bytes of dynamic shared memory that a launch gets without asking first."""
+_ASKS_FOR_SHARED = re.compile(r"\bcu(?:da)?FuncSetAttribute\b|\bMaxDynamicSharedMemorySize\b")
 
 
 class LaunchFailed(RuntimeError):
@@ -73,6 +77,8 @@ class LaunchPath:
         """Element counts of the tensors to keep in ``given``."""
         self.given: list[torch.Tensor] = []
         """Copies of what skipped launches would have read or written, of one of ``sizes``."""
+        self.unasked: str | None = None
+        """The first launch that a GPU refuses because nobody asked for its shared memory, in words."""
 
     def launch(self, module: DeviceModule, call: LaunchCall) -> None:
         self.count += 1
@@ -96,8 +102,10 @@ class LaunchPath:
 class TorchRuntime:
     """``Runtime`` of the host interpreter over real tensors; on the CPU every tensor claims to be on ``cuda:0``."""
 
-    def __init__(self, module: DeviceModule, launches: LaunchPath, device: torch.device):
+    def __init__(self, module: DeviceModule, launches: LaunchPath, device: torch.device, host: str = ""):
+        """``host``: the text with the host code, where there is some."""
         self.module = module
+        self._asks = not host or _ASKS_FOR_SHARED.search(host) is not None
         self.launches = launches
         self.device = device
         self.names: dict[int, str] = {}
@@ -107,6 +115,11 @@ class TorchRuntime:
         return isinstance(value, torch.Tensor)
 
     def launch(self, call: LaunchCall) -> None:
+        if call.shared > _SHARED_UNASKED and not self._asks and self.launches.unasked is None:
+            self.launches.unasked = (
+                f"{call.kernel} is launched with {call.shared} bytes of dynamic shared memory: "
+                f"a GPU gives no more than {_SHARED_UNASKED} without cudaFuncSetAttribute"
+            )
         self.launches.launch(self.module, call)
 
     def tensor_method(self, tensor: torch.Tensor, name: str, args: list[Any], template: str | None) -> Any:

@@ -53,6 +53,7 @@ _PLUMBING = frozenset(
 _POISON_FLOATS = (float("nan"), 40503.25)
 _POISON_INTEGERS = (-1, 90)
 MOST_RESULTS = 24
+_MOST_PIECES, _PIECES_ELEMENTS = 256, 1 << 20
 
 
 _OPERATORS_OF_THE_CODE: Any = getattr(custom_ops, "OPDEFS", {})
@@ -69,6 +70,20 @@ class HostReads:
         counts = isinstance(tensor, torch.Tensor) and not isinstance(tensor, torch.nn.Parameter)
         if counts and tensor.dtype.is_floating_point:
             self.count += tensor.numel()
+
+
+class Pieces:
+    """Copies of tensors that may hold parts of an answer, as many as are cheap to look through."""
+
+    def __init__(self) -> None:
+        self.kept: list[torch.Tensor] = []
+        self._room = _PIECES_ELEMENTS
+
+    def keep(self, tensor: torch.Tensor) -> None:
+        worth = tensor.dtype.is_floating_point and tensor.layout == torch.strided and tensor.numel() >= 8
+        if worth and tensor.numel() <= self._room and len(self.kept) < _MOST_PIECES:
+            self._room -= tensor.numel()
+            self.kept.append(tensor.detach().clone())
 
 
 class Watch(TorchDispatchMode):
@@ -92,6 +107,8 @@ class Watch(TorchDispatchMode):
         self.poison = poison
         self.wanted = {tuple(shape) for shape in wanted}
         self.results: list[torch.Tensor] = []
+        self.pieces = Pieces()
+        """Results of other shapes."""
         self.ops: Counter[str] = Counter()
         """Computing operators and how often each ran: ``{"softmax": 1}``; plumbing is left out."""
 
@@ -141,9 +158,11 @@ class Watch(TorchDispatchMode):
 
     def _keep(self, out: Any) -> None:
         for tensor in out if isinstance(out, list | tuple) else (out,):
-            if not isinstance(tensor, torch.Tensor) or len(self.results) >= MOST_RESULTS:
+            if not isinstance(tensor, torch.Tensor):
                 continue
-            if tuple(tensor.shape) in self.wanted:
+            if tuple(tensor.shape) not in self.wanted:
+                self.pieces.keep(tensor)
+            elif len(self.results) < MOST_RESULTS:
                 self.results.append(tensor.detach().clone())
 
 

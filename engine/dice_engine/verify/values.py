@@ -40,6 +40,36 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     return [tensor for item in items for tensor in tensors_of(item)]
 
 
+def shared_memory(outputs: Any, given: Any) -> list[str]:
+    """Which output tensors lie in the memory of which inputs or of which outputs before them."""
+    others = [
+        (f"input {index}", span) for index, tensor in enumerate(tensors_of(given)) if (span := _span(tensor))
+    ]
+    found = []
+    for index, tensor in enumerate(tensors_of(outputs)):
+        span = _span(tensor)
+        if span is None:
+            continue
+        found += [f"{index} in {name}" for name, other in others if _overlap(span, other)]
+        others.append((f"output {index}", span))
+    return found
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int, bool] | None:
+    """First byte, the one after the last of what it would take contiguous, and whether it is."""
+    if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or not tensor.numel():
+        return None
+    start = tensor.data_ptr()
+    return start, start + tensor.nbytes, tensor.is_contiguous()
+
+
+def _overlap(one: tuple[int, int, bool], other: tuple[int, int, bool]) -> bool:
+    """Columns of one buffer lie between one another, not in one another."""
+    if one[2] and other[2]:
+        return one[0] < other[1] and other[0] < one[1]
+    return one[0] == other[0]
+
+
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor's bytes, flat."""
     flat = tensor.detach().contiguous().reshape(-1)

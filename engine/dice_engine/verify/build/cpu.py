@@ -8,8 +8,10 @@ depends on it is a race.
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import math
+import os
 import re
 import shutil
 import time
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from dice_engine.verify.build.cpu_header import SHIM, shim_options
+from dice_engine.verify.build.cpu_limits import MAX_STATIC_SHARED, check_configuration, most_threads
 from dice_engine.verify.build.cpu_text import cpu_text, waiting_names
 from dice_engine.verify.build.cpu_variables import Variables, copy_device
 from dice_engine.verify.build.device_source import DeviceSource
@@ -31,10 +34,6 @@ Order = Literal["forward", "reverse", "shuffled"]
 Zone = tuple[int, int, str]
 """First address, the one after the last, and where that is in words."""
 
-MAX_SHARED = 227 * 1024
-"""Bytes of dynamic shared memory a block may ask for: the largest of today's GPUs."""
-MAX_STATIC_SHARED = 48 * 1024
-"""Bytes of ``__shared__`` variables of known size: more than this ptxas refuses, on every GPU."""
 _FLAGS = (
     "-std=c++17",
     "-O2",
@@ -50,8 +49,11 @@ _FLAGS = (
     "-fdiagnostics-color=never",
     "-fmax-errors=8",
 )
-_WATCH_FLAGS = ("-fsanitize=thread", "-DDICE_WATCH")
-"""Calls at every load and store, answered by the shim (``watch.h``); the sanitizer's library is not linked."""
+_WATCH_FLAGS = ("-Og", "-fsanitize=thread,alignment,bounds", "-DDICE_WATCH")
+"""Calls at every load and store, and at addresses and indices that do not fit their type, answered by the shim
+(``watch.h``); the sanitizer's library is not linked. Such code compiles half as long with fewer optimisations."""
+_UNDEFINED_FLAG = "-ftrivial-auto-var-init=pattern"
+"""What a kernel never set is neither zero nor right by luck (g++ 12, clang 8 and later)."""
 _ORDERED_OTHERWISE = re.compile(
     r"\b(?:atomicCAS\w*|atomicExch\w*|__threadfence\w*|this_grid|grid_group|atomic_ref|cluster\w*)\b"
 )
@@ -117,14 +119,17 @@ class CpuModule:
         """The first lost update that a watched launch showed, in words."""
 
         self.stray: str | None = None
-        """The first load from a zone that a watched launch must not touch, in words."""
+        """The first load from a zone that a watched launch must not touch, or index beyond an array, in words."""
+
+        self.misaligned: str | None = None
+        """The first load or store that a GPU refuses for its address, in words."""
 
     def watch(self, on: bool, zones: Callable[[], Iterable[Zone]] | None = None) -> None:
         """Whether later launches run in a slower build that notices lost updates (see ``race``), where possible, and
         loads from ``zones``, asked for at each launch (see ``stray``)."""
         self._watched = on and not _ORDERED_OTHERWISE.search(self._source.text)
         self._zones = zones
-        self.race = self.stray = None
+        self.race = self.stray = self.misaligned = None
 
     def build(self, instantiations: Sequence[Instantiation], watched: bool = False) -> None:
         """Compile launchers for ``instantiations``; raises BuildError with lines of the user's file."""
@@ -166,7 +171,8 @@ class CpuModule:
             raise LaunchError(
                 "cudaErrorInvalidValue", f"kernel {kernel} has {len(decl.params)} parameters, got {len(args)}"
             )
-        check_configuration(grid, block, shared)
+        bound = dict(zip((param.name for param in decl.template_params), template_args, strict=False))
+        check_configuration(grid, block, shared, most_threads(self._source.text, kernel, bound))
         library, name = self._launcher_of(kernel, template_args)
         loaded = self._load(library)
         loaded.dice_set_order(*self._order)
@@ -205,6 +211,11 @@ class CpuModule:
         if address and self.stray is None:
             where = next((words for low, high, words in self._forbidden if low <= address < high), "")
             self.stray = f"in {kernel} thread {tuple(who[:3])} of block {tuple(who[3:])} reads {where}"
+        fault = loaded.dice_watch_fault().decode(errors="replace")
+        if fault.startswith("index"):
+            self.stray = self.stray or f"in {kernel} {fault}"
+        elif fault:
+            self.misaligned = self.misaligned or f"in {kernel} {fault}"
 
     def synchronize(self) -> None:
         """Nothing to wait for: launches have ended when they return."""
@@ -245,12 +256,13 @@ class CpuModule:
             code.write_text(unit)
         except OSError as error:
             raise InfraError(f"cannot build in {self._workdir}: {error.strerror}") from error
-        shim = shim_options(self._compiler, _FLAGS, self._cache_dir)
+        flags = (*_FLAGS, _UNDEFINED_FLAG) if _accepts(self._compiler, _UNDEFINED_FLAG) else _FLAGS
+        shim = shim_options(self._compiler, flags, self._cache_dir)
         half = stem.with_suffix(f".{uuid.uuid4().hex}.o")
         watch = _WATCH_FLAGS if watched else ()
         # Linked without these: the functions that a watched build calls are the shim's.
         steps = [
-            [self._compiler, *_FLAGS, *watch, *shim, "-c", code.resolve(), "-o", half.resolve()],
+            [self._compiler, *flags, *watch, *shim, "-c", code.resolve(), "-o", half.resolve()],
             [self._compiler, "-fPIC", *_LINK_FLAGS, half.resolve(), "-o", partial.resolve()],
         ]
         try:
@@ -290,6 +302,7 @@ class CpuModule:
             if library.name.startswith("watched"):
                 loaded.dice_watch_end.restype = ctypes.c_char_p
                 loaded.dice_watch_stray.restype = ctypes.c_ulonglong
+                loaded.dice_watch_fault.restype = ctypes.c_char_p
             self._libraries[library] = loaded
             self._home = self._home or library
             found = Variables(loaded, listing(library), self._text)
@@ -324,20 +337,12 @@ def build_cpu(
     return module
 
 
-def check_configuration(grid: Dim3, block: Dim3, shared: int) -> None:
-    """Raise LaunchError, as CUDA would, for a grid, block or dynamic shared memory outside the limits."""
-    limits = (("grid", grid, (2**31 - 1, 65535, 65535)), ("block", block, (1024, 1024, 64)))
-    for what, extent, most in limits:
-        if any(not 0 < size <= limit for size, limit in zip(extent, most, strict=True)):
-            _refuse(f"{what} {extent} is not within 1..{most}")
-    if math.prod(block) > 1024:
-        _refuse(f"a block of {math.prod(block)} threads; at most 1024")
-    if not 0 <= shared <= MAX_SHARED:
-        _refuse(f"{shared} bytes of dynamic shared memory; at most {MAX_SHARED}")
-
-
-def _refuse(detail: str) -> None:
-    raise LaunchError("cudaErrorInvalidConfiguration", f"invalid configuration argument: {detail}")
+@functools.cache
+def _accepts(compiler: str, flag: str) -> bool:
+    status, _ = run_compiler(
+        [compiler, flag, "-E", "-x", "c++", os.devnull], Path.cwd(), _COMPILE_LIMIT_S, "g++"
+    )
+    return status == 0
 
 
 def _argument(value: int | float | bytes) -> tuple[int, float, ctypes.c_void_p | None]:

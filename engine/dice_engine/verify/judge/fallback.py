@@ -13,6 +13,7 @@ import torch
 
 from dice_engine.verify import compare
 from dice_engine.verify.judge.findings import deceptive
+from dice_engine.verify.judge.pieces import put_together
 from dice_engine.verify.judge.reference import Case, Reference
 from dice_engine.verify.program import RunOptions
 from dice_engine.verify.worker import NEEDS_HOST, Failed, Worker
@@ -56,6 +57,7 @@ def with_idle_kernels(run: Run, worker: Worker, reference: Reference, case: Case
     kept = ", ".join(sorted(result["ops"]))
     if all(_holds(held, *pair) for pair in zip(wanted, case.limits, strict=True)):
         raise deceptive("torch_fallback", f"torch computes the answer ({kept}); its kernels only pass it on")
+    _refuse_pieces(result["results"] + result["pieces"], wanted, reference, case, kept)
     if result["results"] and not reference.has_kernels:
         _refuse_scaled(result["results"], wanted, reference, case, kept)
 
@@ -71,6 +73,26 @@ def with_failing_kernels(run: Run, worker: Worker, case: Case) -> None:
     if compare.compare(case.expected, result["outputs"], case.limits).ok:
         rule = "exception_fallback" if result["launches"] else "caching"
         raise deceptive(rule, "when its kernels fail it still returns the right answer, from elsewhere")
+
+
+def _refuse_pieces(
+    held: list[torch.Tensor], wanted: list[torch.Tensor], reference: Reference, case: Case, kept: str
+) -> None:
+    """Raise where the answer lies in pieces in what torch computed, unless the inputs or the reference's own way have
+    them too."""
+    if not held or reference.has_kernels:
+        return
+    given = [tensor for _, tensor in compare.tensors(case.inputs) if tensor.dtype.is_floating_point]
+    if not put_together(wanted, case.limits, held, given):
+        return
+    ways = [
+        tensor
+        for tensor in reference.results(case, pieces=True)
+        if not any(_holds([tensor], *pair) for pair in zip(wanted, case.limits, strict=True))
+    ]
+    if put_together(wanted, case.limits, held, [*given, *ways]):
+        reason = f"torch computes the answer in pieces ({kept}); its kernels only put them together"
+        raise deceptive("torch_fallback", reason)
 
 
 def _refuse_scaled(

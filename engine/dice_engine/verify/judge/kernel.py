@@ -38,6 +38,8 @@ _RUNS = 6
 """Of the original and the candidate, at a size beside the plan's."""
 _WATCHED_SECONDS = 0.5
 """A run that takes longer is not run again in the watched build, which is ten to fifty times slower."""
+_QUICK_SECONDS = 0.02
+"""A run at a size beside the plan's that takes longer is not watched."""
 
 
 @dataclass
@@ -75,6 +77,8 @@ class OriginalKernel:
         self.timeout = timeout
         self.cpu = cpu
         self.mutated: set[str] = set()
+        self.unasked = False
+        """Whether a launch of it wants more shared memory than anything in the file asks for."""
         self.longest, self.pace, self._largest = 0.0, 0.0, 0
         """Seconds of its longest run so far, with everything around it."""
         self._cases: dict[str, KernelCase | None] = {}
@@ -127,10 +131,13 @@ class OriginalKernel:
         if not first["launches"]:
             raise Failed("no_plan", f"running the plan does not launch {self.plan.kernel}")
         self.mutated |= set(first["mutated"])
+        self.unasked = self.unasked or first["unasked"] is not None
         expected: dict[str, torch.Tensor] = first["outputs"]
         if fill != GIVEN and not all(
             bool(torch.isfinite(t).all()) for t in expected.values() if t.dtype.is_floating_point
         ):
+            return None
+        if fill == "sparse" and any(compare.is_place(t) for t in expected.values()):
             return None
         if all(compare.same_bits(expected[key], message["buffers"][key]) for key in expected):
             if fill != GIVEN:  # a clamp in place leaves positive inputs as they are
@@ -231,6 +238,8 @@ class KernelTrial:
         self.pace = 0.0
         """Seconds for an element of the largest case so far, with everything around it."""
         self._largest = 0
+        self._quick: list[KernelCase] = []
+        """Of sizes beside the plan's: those that ran in no time."""
 
     def load(self, text: str, plan: Plan, build_timeout: float, clock: bool = False) -> None:
         """Compile the candidate in its runner."""
@@ -247,15 +256,18 @@ class KernelTrial:
         for number, case in enumerate(original.cases()):
             if number >= combinations and time.monotonic() > until:
                 break
-            if case.name.endswith(MOVED) and (given := original.case(case.name.replace(MOVED, GIVEN))):
+            given = original.case(case.name.replace(MOVED, GIVEN)) if case.name.endswith(MOVED) else None
+            if given is not None:
                 self._judge(given, "forward", None)
-            self._judge(case, "forward", None)
+            self._judge(case, "forward", None, again=given is not None)
             if original.cpu and number < combinations:
                 self._judge(case, "reverse", "race")
         self._at_other_sizes()
         if original.cpu:
             self._called_often(min(original.cases(), key=lambda case: case.elements))
         for case in itertools.islice(original.cases(), combinations if original.cpu else 0):
+            self._watched(case)
+        for case in self._quick if original.cpu else ():
             self._watched(case)
         if self.found.trials == 0:
             raise Failed("no_plan", "the original is too sensitive to rounding for a fair comparison")
@@ -265,6 +277,8 @@ class KernelTrial:
         original = self.original
         until = time.monotonic() + (_ELSEWHERE_SECONDS if original.cpu else _ELSEWHERE_GPU_SECONDS)
 
+        usual = max(total_elements(original.plan, sizes) for sizes in checking_sizes(original.plan))
+
         def affordable(sizes: dict[str, int]) -> bool:
             seconds = max(original.pace, self.pace) * total_elements(original.plan, sizes)
             return _RUNS * seconds < until - time.monotonic()
@@ -273,14 +287,16 @@ class KernelTrial:
             case = original.elsewhere(sizes)
             if case is not None:
                 self._judge(case, "forward", None)
+                self._quick += [case] if self.seconds < _QUICK_SECONDS else []
 
         for sizes in special_sizes(original.plan, self.text, original.text):
             if affordable(sizes):
                 judge(sizes)
         if original.cpu:  # on a GPU the outputs under the clock are compared
             alone, shrinking = large_sizes(original.plan)
-            for sizes in filter(affordable, alone):
-                judge(sizes)
+            for sizes in alone:
+                if total_elements(original.plan, sizes) <= usual or affordable(sizes):
+                    judge(sizes)
             for sizes in itertools.islice(filter(affordable, shrinking), 1):
                 judge(sizes)
 
@@ -301,19 +317,23 @@ class KernelTrial:
         try:
             # The kernel is built once more, so this has the time of a build.
             result = self.worker.ask("run_kernel", self.build_timeout, case=case.message, options=options)
-            suspect = result["race"] or result["stray"]
+            suspect = result["race"] or result["stray"] or result["misaligned"]
             own = self.original.watched(case) if suspect else {}
         except Failed as failure:
             if failure.by_reference and self.original.worker.dead:
                 raise
             return  # what the watched build cannot do says nothing about the candidate: it has passed as it is
+        if suspect and result["misaligned"] and not own["misaligned"]:
+            reason = f"{_words(case)}: cudaErrorMisalignedAddress: {result['misaligned']}"
+            raise Failed("crash", reason, "launch_error")
         if suspect and result["race"] and not own["race"]:
             raise Failed("mismatch", f"{_words(case)}: a race: {result['race']}", "race")
         if suspect and result["stray"] and not own["stray"]:
             raise Failed("mismatch", f"{_words(case)}: {result['stray']}", "out_of_bounds")
 
-    def _judge(self, case: KernelCase, order: str, rule: str | None) -> None:
-        options = {**vars(RunOptions()), "order": order}
+    def _judge(self, case: KernelCase, order: str, rule: str | None, again: bool = False) -> None:
+        """``again``: in the buffers of the last run, so that what is kept by address is stale."""
+        options = {**vars(RunOptions()), "order": order, "reuse_inputs": again}
         started = time.monotonic()
         result = self.worker.ask(
             "run_kernel", self.timeout, building=self.build_timeout, case=case.message, options=options
@@ -327,6 +347,8 @@ class KernelTrial:
             raise Failed("deceptive", "none of its kernels is launched", "no_launch")
         if result["damage"]:
             raise Failed("mismatch", f"{where}: the kernel {result['damage']}", "out_of_bounds")
+        if result["unasked"] and not self.original.unasked:
+            raise Failed("crash", f"{where}: {result['unasked']}", "launch_error")
         outputs = result["outputs"]
         check = compare.compare(case.expected, outputs, case.limits, name="")
         self.found.max_abs = max(self.found.max_abs, check.max_abs)

@@ -16,14 +16,17 @@ _MOST_ELEMENTS = 1 << 25
 _BLOCK = 1024
 """What is compared with more than this is no index of a thread in its block."""
 _LEAST_DIVISOR = 64
+_FEW = 7
 _NOT_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
 _CLAUSE = re.compile(r"[;{}?,]|&&|\|\||(?<!:):(?!:)")
 _COMPARED = re.compile(r"[=!]=|(?<![<>-])[<>](?![<>])|\bcase\b")
-_DIVIDED = re.compile(r"[/%&]|>>|\bmin\b|\bmax\b")
-_ONE = r"(?:0[xX][\da-fA-F]+|\d+(?:\.\d*)?(?:[eE]\d+)?)"
+_DIVIDED = re.compile(r"[/%&^-]|>>|\bmin\b|\bmax\b")
+_ONE = r"(?:0[xX][\da-fA-F']+|0[bB][01']+|\d[\d']*(?:\.\d*)?(?:[eE]\d+)?)"
 _NUMBER = re.compile(rf"(?<![\w.]){_ONE}[uUlLfF]*(?:\s*(?:\*|<<)\s*{_ONE}[uUlLfF]*)*(?!\w)")
+_PAIR = re.compile(rf"(?<![\w.*/%<-])({_ONE})[uUlL]*\s*([+*-]|<<)\s*({_ONE})[uUlL]*(?![\w.]|\s*[*/%])")
+_BRACKETED = re.compile(rf"(?<!\w)\(\s*({_ONE})[uUlL]*\s*\)")
 _NAMED = re.compile(
-    rf"(?:#\s*define\s+(\w+)\s+\(?|\b(?:const|constexpr)\s[\w\s]*?(\w+)\s*=\s*)({_NUMBER.pattern})"
+    r"(?:#[ \t]*define[ \t]+(\w+)[ \t]+|\b(?:const|constexpr)\s[\w\s]*?(\w+)\s*=\s*|[{,]\s*(\w+)\s*=\s*)([^;,\n}]+)"
 )
 _DECLARED = re.compile(r"\b(?:int|long|size_t|unsigned|auto|u?int\d+_t|bool)\s+(\w+)\s*=\s*([^;]+)")
 _OF_A_THREAD = re.compile(r"\b(?:threadIdx|blockIdx)\b")
@@ -41,16 +44,19 @@ def special_sizes(plan: Plan, candidate: str, original: str) -> list[Sizes]:
     found: list[Sizes] = []
     base = min(checking_sizes(plan), key=lambda sizes: total_elements(plan, sizes))
     together: Sizes = {}
+    most = {name: max(sizes[name] for sizes in plan.sizes) for name in names}
     for clause, number in _numbers(plan, candidate, original):
         for name in names:
             tried = {sizes[name] for sizes in checking_sizes(plan)}
             found += [{**base, name: number}] if number not in tried else []
             found += [{**base, name: number + 1}] if number >= max(tried) else []
+            found += [{**base, name: 2 * number + 1}] if max(tried) <= number <= most[name] else []
         for name in names & set(re.findall(r"\w+", clause)):
             together.setdefault(name, number + (">" in clause and ">=" not in clause))
     if len(together) > 1:
         found.append({**base, **together})
-    most = {name: max(sizes[name] for sizes in plan.sizes) for name in names}
+    if MEASURE in plan.origin:
+        found.append({name: min(value, _FEW) for name, value in base.items()})
     promised = plan.source == "annotation" and MEASURE not in plan.origin
     fitting = [s for s in found if not promised or all(s[name] <= most[name] for name in names)]
     return sorted(_affordable(plan, fitting), key=lambda sizes: total_elements(plan, sizes))
@@ -87,20 +93,46 @@ def _numbers(plan: Plan, candidate: str, original: str) -> Iterator[tuple[str, i
     own = _NOT_CODE.sub(" ", candidate.encode()[kernel.start : kernel.end].decode())
     text, before = _NOT_CODE.sub(" ", candidate), _NOT_CODE.sub(" ", original)
     known = set(_CLAUSE.split(before)) - set(_CLAUSE.split(own))
-    named = {a or b: number for a, b, number in _NAMED.findall(text)}
+    named = _named(text)
     sized = {*plan.sizes[0], "gridDim", *(p.name for p in kernel.params if not p.pointer)}
     for name, value in _DECLARED.findall(own) * 2:
         if sized & set(re.findall(r"\w+", value)) and not _OF_A_THREAD.search(value):
             sized.add(name)
     for clause in dict.fromkeys(_CLAUSE.split(text)):
-        if clause in known or (not (compared := _COMPARED.search(clause)) and not _DIVIDED.search(clause)):
+        if clause in known:
             continue
-        words = set(re.findall(r"\w+", clause))
-        written = re.sub(r"\w+", lambda word: named.get(word[0], word[0]), clause)
-        least = 2 if compared else _LEAST_DIVISOR
+        compared, words = _COMPARED.search(clause), set(re.findall(r"\w+", clause))
+        least = 2 if compared else _LEAST_DIVISOR if _DIVIDED.search(clause) else _BLOCK + 1
+        written = _folded(re.sub(r"[A-Za-z_]\w*", lambda word: named.get(word[0], word[0]), clause))
         for number in {_value(found[0]) for found in _NUMBER.finditer(written)}:
-            if number >= (least if words & sized else _BLOCK + 1) and (compared or words & sized):
+            if number >= (least if words & sized else _BLOCK + 1):
                 yield clause, number
+
+
+def _named(text: str) -> dict[str, str]:
+    """Macros, constants and enumerators whose values are numbers."""
+    named: dict[str, str] = {}
+    for macro, constant, enumerator, value in _NAMED.findall(text):
+        folded = _folded(re.sub(r"[A-Za-z_]\w*", lambda word: named.get(word[0], word[0]), value)).strip()
+        if _NUMBER.fullmatch(folded):
+            named[macro or constant or enumerator] = folded
+    return named
+
+
+def _folded(text: str) -> str:
+    """``text`` with what its numbers alone come to."""
+    before = ""
+    while before != text:
+        before = text
+        text = _PAIR.sub(lambda found: str(_combined(_whole(found[1]), found[2], _whole(found[3]))), text)
+        text = _BRACKETED.sub(r" \1 ", text)
+    return text
+
+
+def _combined(left: int, sign: str, right: int) -> int:
+    if sign == "<<":
+        return left << min(right, 40)
+    return max(0, left + right if sign == "+" else left - right if sign == "-" else left * right)
 
 
 def _value(text: str) -> int:
@@ -110,6 +142,13 @@ def _value(text: str) -> int:
         if part == "<<":
             shift = True
             continue
-        number = int(part, 16) if part[:2] in ("0x", "0X") else int(float(part))
+        number = _whole(part)
         result, shift = (result << min(number, 40) if shift else result * number), False
     return result
+
+
+def _whole(text: str) -> int:
+    digits = text.replace("'", "")
+    if digits[:2] in ("0x", "0X", "0b", "0B"):
+        return int(digits, 0)
+    return int(digits, 8) if re.fullmatch(r"0[0-7]+", digits) else int(float(digits))

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dice_engine.verify import compare
+from dice_engine.verify import compare, inputs
 from dice_engine.verify.judge import fallback, weights
 from dice_engine.verify.judge.dynamic import REFERENCE_USED
 from dice_engine.verify.judge.findings import Findings, deceptive, words
@@ -142,7 +142,7 @@ class ModuleTrial:
         if cpu:
             self._judge(first, RunOptions(order="reverse", poison=1), rule="race")
         self._with_other_weights()
-        for name in ("near_constant", "uniform", "large"):
+        for name in inputs.FILLS:
             case = self.reference.case(name) if self._time_left() else None
             if case is not None:
                 self._judge(case, RunOptions(poison=1))
@@ -212,6 +212,8 @@ class ModuleTrial:
         self.found.max_rel = max(self.found.max_rel, check.max_rel)
         if result["damage"]:
             raise Failed("mismatch", f"on {words(case)} a kernel {result['damage']}", "out_of_bounds")
+        if result["unasked"] and not self.reference.has_kernels:
+            raise Failed("crash", result["unasked"], "launch_error")
         if not check.ok:
             unwritten = self._unwritten(case, options, result)
             if unwritten > 0.9:
@@ -229,6 +231,12 @@ class ModuleTrial:
             raise Failed(
                 "mismatch", f"{extra[0]} is changed, the reference leaves it alone", "input_mutation"
             )
+        shared = [words for words in result["shared_memory"] if words not in self.reference.shared_memory]
+        if shared:
+            reason = (
+                f"output {shared[0].replace(' in ', ' lies in the memory of ')}, the reference's does not"
+            )
+            raise Failed("mismatch", reason, "lazy_output")
         if result["overwritten"] and not self.reference.overwrites:
             reason = "its output changes when it is called again: both calls return the same memory"
             raise Failed("mismatch", reason)
@@ -364,6 +372,8 @@ class ModuleTrial:
             return  # what the watched build cannot do says nothing about the candidate: it has passed as it is
         if result["race"]:
             raise Failed("mismatch", f"a race: {result['race']}", "race")
+        if result["misaligned"] and not self.reference.has_kernels:
+            raise Failed("crash", f"cudaErrorMisalignedAddress: {result['misaligned']}", "launch_error")
         if result["stray"] and not self.reference.has_kernels:
             raise Failed("mismatch", result["stray"], "out_of_bounds")
 

@@ -19,7 +19,9 @@ from dice_engine.verify.judge.static_cpp import ASKS, cpp_dangers
 from dice_engine.verify.judge.static_python import BEHIND, python_dangers
 from dice_engine.verify.verdict import VerdictName
 
-_STORES = re.compile(r"(?<![=!<>])=(?!=)|\+\+|--|\b(?!(?:if|for|while|switch|return|sizeof)\b)\w+\s*\(")
+_STORES = re.compile(
+    r"(?<![=!<>])=(?!=)|\+\+|--|\b(?!(?:if|for|while|switch|return|sizeof)\b)\w+\s*(?:<[^;{}]*>\s*)?\("
+)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@
 // Loads from the zones around buffers are noticed as well: they change nothing, so only here can they be seen.
 #pragma once
 
+#include <stdarg.h>
+
 #define DICE_HOOK extern "C" __attribute__((visibility("hidden"), no_sanitize("thread"), noinline, used))
 
 extern "C" char __ehdr_start __attribute__((visibility("hidden")));
@@ -42,6 +44,35 @@ static struct {
   uintptr_t address;
   uint3 thread, block;
 } stray;
+
+static char fault_text[256];  // the first address or index that does not fit its type
+
+// How the compiler describes an operand (ABI of -fsanitize=undefined).
+struct Place {
+  const char* file;
+  unsigned line, column;
+};
+struct Type {
+  unsigned short kind, info;
+  char name[1];
+};
+struct Mismatch {
+  Place place;
+  const Type* type;
+  unsigned char log_alignment, kind;
+};
+struct OutOfBounds {
+  Place place;
+  const Type *array, *index;
+};
+
+__attribute__((no_sanitize("thread", "undefined"), noinline, format(printf, 1, 2))) inline void fault(const char* format, ...) {
+  if (fault_text[0]) return;
+  va_list rest;
+  va_start(rest, format);
+  vsnprintf(fault_text, sizeof fault_text, format, rest);
+  va_end(rest);
+}
 
 __attribute__((no_sanitize("thread"), noinline)) inline void look(uintptr_t address) {
   if (stray.address || quiet || address < zones_low || address >= zones_high) return;
@@ -142,6 +173,16 @@ DICE_HOOK void __tsan_init() {}
 DICE_HOOK void __tsan_vptr_read(void*) {}
 DICE_HOOK void __tsan_vptr_update(void*, void*) {}
 
+#define DICE_CHECK extern "C" __attribute__((visibility("hidden"), no_sanitize("thread", "undefined"), noinline, used))
+
+DICE_CHECK void __ubsan_handle_type_mismatch_v1(const dice::Mismatch* what, uintptr_t address) {
+  dice::fault("line %u uses address %#llx as %s, whose addresses are multiples of %u", what->place.line,
+              (unsigned long long)address, what->type->name, 1u << what->log_alignment);
+}
+DICE_CHECK void __ubsan_handle_out_of_bounds(const dice::OutOfBounds* what, uintptr_t index) {
+  dice::fault("index %lld in line %u is outside %s", (long long)index, what->place.line, what->array->name);
+}
+
 // Zones that the next launch may not read: `count` pairs of addresses.
 DICE_EXPORT __attribute__((no_sanitize("thread"))) void dice_watch_zones(const unsigned long long* pairs, unsigned count) {
   dice::zone_count = count < dice::kZones ? count : dice::kZones;
@@ -159,6 +200,9 @@ DICE_EXPORT __attribute__((no_sanitize("thread"))) unsigned long long dice_watch
   return dice::stray.address;
 }
 
+// The first use of an address or index that does not fit its type, "" for none.
+DICE_EXPORT const char* dice_watch_fault() { return dice::fault_text; }
+
 // Watch the next launch.
 DICE_EXPORT __attribute__((no_sanitize("thread"))) void dice_watch_begin() {
   if (!dice::elements) {
@@ -169,7 +213,7 @@ DICE_EXPORT __attribute__((no_sanitize("thread"))) void dice_watch_begin() {
   ++dice::launch_number;
   dice::used_elements = 0;
   dice::suspect.address = 0;
-  dice::race_text[0] = 0;
+  dice::race_text[0] = dice::fault_text[0] = 0;
   dice::watching = dice::elements != nullptr;
 }
 // What the launch showed, "" for nothing.
