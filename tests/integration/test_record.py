@@ -96,6 +96,15 @@ def test_a_program_is_recorded_and_runs_as_it_is(program: Path) -> None:
     assert json.loads(listed.stdout)[0]["plan"]["source"] == "recorded"
 
 
+def test_attributes_are_no_operations(tmp_path: Path) -> None:
+    (tmp_path / "read.py").write_text(
+        "import torch\nx = torch.ones(3, requires_grad=True)\ny = x * 2\nprint(x.grad, y.grad_fn, y.shape)\n"
+    )
+    record(tmp_path, sys.executable, "read.py")
+    found = json.loads((tmp_path / ".dice" / "recorded.json").read_text(encoding="utf-8"))
+    assert [entry["op"] for entry in found["ops"]] == ["torch.Tensor.mul"], found["ops"]
+
+
 def test_other_axis_orders_are_made_again(tmp_path: Path) -> None:
     write(tmp_path, inputs=[{"dtype": "float16", "shape": [64, 16], "stride": [1, 64]}])
     (hole,) = find_holes(LAYERS, str(tmp_path / "layers.py"), load(tmp_path))

@@ -20,6 +20,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode, resolve_name
 
 _ROOT = os.environ.get("DICE_RECORD_ROOT") or str(Path.cwd())
+_ATTRIBUTES = ("__get__", "__set__", "__delete__")
+"""``x.shape``, ``loss.grad_fn``: no work of the program's."""
 _MOST_EVENTS = 2000
 """Pairs of GPU events that are open at once; then the GPU is waited for."""
 
@@ -112,7 +114,7 @@ class Recorder(TorchFunctionMode):
         self._classes: dict[type, bool] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        frame = _caller()
+        frame = _caller() if getattr(func, "__name__", "") not in _ATTRIBUTES else None
         if frame is None:
             return func(*args, **(kwargs or {}))
         file, line = frame.f_code.co_filename, frame.f_lineno
