@@ -7,27 +7,20 @@ candidate: after ``RETRIES`` losses it is ``infra_error``. Nodes that join while
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
-import socket
 import sys
 import threading
 import time
-import warnings
 from collections import Counter, deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
-from urllib.parse import urlsplit
 
 from dice_training.judging import JudgePool
-from dice_training.pool import TOKEN, PoolError
+from dice_training.pool import PoolError
+from dice_training.pool.connection import connect, first_line, shared_verdicts
 from dice_training.pool.host import About, Host, version
-from dice_training.pool.verdicts import Verdicts
 from dice_training.pool.work import Options, Work
 
-NAMESPACE, VERDICTS = "dice", "verdicts"
 RETRIES = 3
 _WAIT_SECONDS = 0.1
 _LOOK_SECONDS = 2.0
@@ -74,7 +67,7 @@ class RayPool(JudgePool):
         """Pieces of work that were lost with a node, and asked again."""
         self._deadline = deadline
         self._ray, self._joined = connect(place)
-        self._verdicts = _verdicts(self._ray)
+        self._verdicts = shared_verdicts(self._ray)
         self._queue: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._closing = False
@@ -132,11 +125,11 @@ class RayPool(JudgePool):
                 self._give_out()
                 self._collect()
             except self._ray.exceptions.RayError as error:  # the cluster itself is gone
-                self._tell(f"the pool does not answer: {_first_line(error)}")
+                self._tell(f"the pool does not answer: {first_line(error)}")
                 time.sleep(1.0)
             except ConnectionError as error:
-                self._tell(f"the connection to the pool is lost: {_first_line(error)}")
-                self._all_lost(f"the connection to the pool is lost: {_first_line(error)}")
+                self._tell(f"the connection to the pool is lost: {first_line(error)}")
+                self._all_lost(f"the connection to the pool is lost: {first_line(error)}")
                 time.sleep(1.0)
 
     def _look(self) -> None:
@@ -227,10 +220,10 @@ class RayPool(JudgePool):
             except self._ray.exceptions.RayError as error:
                 self._lose(slot)
                 if job is not None:
-                    self._again(job, _first_line(error))
+                    self._again(job, first_line(error))
                 else:
                     self._failed[slot.node] += 1
-                    self._tell(f"node {slot.node[:8]} does not start: {_first_line(error)}")
+                    self._tell(f"node {slot.node[:8]} does not start: {first_line(error)}")
             else:
                 if job is None:
                     self._welcome(slot, answer)
@@ -292,68 +285,5 @@ class RayPool(JudgePool):
             print(words, file=sys.stderr, flush=True)
 
 
-def connect(place: str) -> tuple[ModuleType, bool]:
-    """The module ``ray``, connected to the cluster at ``place``, and whether it was not before. Raises PoolError."""
-    if place != "ray" and not place.startswith("ray://"):
-        raise PoolError(f"'{place}' is no pool: local, ray, or ray://HOST:PORT")
-    if TOKEN.is_file():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError as error:
-        raise PoolError("a pool of several machines needs Ray: pip install 'dice-ls[scale]'") from error
-    if ray.is_initialized():
-        return ray, False
-    try:
-        _knock(place)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ray.init(
-                "auto" if place == "ray" else place,
-                namespace=NAMESPACE,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
-    except Exception as error:  # of many kinds, by what is missing
-        raise PoolError(
-            f"{place}: no pool answers there ({_first_line(error)}); start one with: dice verify-pool start"
-        ) from error
-    return ray, True
-
-
-def _knock(place: str) -> None:
-    """OSError or ValueError where nothing listens; Ray would try for half a minute."""
-    if place != "ray":
-        address = urlsplit(place)
-        socket.create_connection((address.hostname or "", address.port or 0), timeout=10).close()
-
-
-def _verdicts(ray: ModuleType) -> Any:
-    """The cluster's one :class:`Verdicts`, on the head node where that can be."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    heads = [node["NodeID"] for node in ray.nodes() if "node:__internal_head__" in node["Resources"]]
-    where = NodeAffinitySchedulingStrategy(heads[0], soft=True) if heads else "DEFAULT"
-    return (
-        ray.remote(Verdicts)
-        .options(
-            name=VERDICTS,
-            namespace=NAMESPACE,
-            get_if_exists=True,
-            lifetime="detached",
-            num_cpus=0,
-            max_restarts=-1,
-            scheduling_strategy=where,
-        )
-        .remote()
-    )
-
-
 def _give_up(job: _Job, reason: str) -> None:
     job.future.set_result([job.work.lost(item, reason) for item in job.work.items])
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

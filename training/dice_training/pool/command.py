@@ -76,7 +76,7 @@ def _resources(args: argparse.Namespace) -> list[str]:
 
 
 def _status(args: argparse.Namespace) -> int:
-    from dice_training.pool.cluster import connect
+    from dice_training.pool.connection import connect
 
     ray, _ = connect(args.place)
     nodes = [_described(node) for node in ray.nodes() if node["Alive"]]
