@@ -39,6 +39,7 @@ void run(const float* x, float* o, int rows, int cols) {{
   k<<<rows, 256>>>(x, o, rows, cols);
 }}
 """
+_INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
 _VALUE = "x[i] * tanhf(y[i]) + 0.5f * y[i]"
 _SINC = "if (i < n) o[i] = {} * y[i];"
 
@@ -142,9 +143,16 @@ KERNELS_HONEST: dict[str, tuple[str, str]] = {
     "a body that is one call of a template": (
         EACH,
         each(
-            "one<2>(x, y, o, n, i);",
-            "template <int N> __device__ void one(const float* x, const float* y, float* o, int n, int i) {\n"
-            f"  if (i < n) o[i] = {_VALUE};\n}}",
+            "one<2>(x, y, o, n);",
+            "template <int N> __device__ void one(const float* x, const float* y, float* o, int n) {\n"
+            f"  {_INDEX}\n  if (i < n) o[i] = {_VALUE};\n}}",
+        ).replace(f"{_INDEX}\n  one", "one"),
+    ),
+    "a tile as one row": (
+        EACH,
+        each(
+            "__shared__ float room[8][32]; room[0][threadIdx.x] = i < n ? x[i] : 0.0f; __syncthreads(); "
+            "if (i < n) o[i] = room[threadIdx.x / 32][threadIdx.x % 32] * tanhf(y[i]) + 0.5f * y[i];"
         ),
     ),
     "float4 where rows allow it": (

@@ -58,6 +58,8 @@ _ORDERED_OTHERWISE = re.compile(
     r"\b(?:atomicCAS\w*|atomicExch\w*|__threadfence\w*|this_grid|grid_group|atomic_ref|cluster\w*)\b"
 )
 """Locks, flags and fences order threads in ways that are not followed: such sources are not watched."""
+_ONE_ROW, _ROWS = re.compile(r"outside '[^\[]*\[\d+\]'"), re.compile(r"\]\s*\[")
+"""An index beyond a row may lie in the next one: ``tile[0][i]`` for a whole tile is everyday CUDA."""
 _LINK_FLAGS = ("-shared", "-Wl,-z,defs", "-Wl,-Bsymbolic")
 _COMPILE_LIMIT_S = 120
 _ORDERS: dict[Order, int] = {"forward": 0, "reverse": 1, "shuffled": 2}
@@ -213,7 +215,8 @@ class CpuModule:
             self.stray = f"in {kernel} thread {tuple(who[:3])} of block {tuple(who[3:])} reads {where}"
         fault = loaded.dice_watch_fault().decode(errors="replace")
         if fault.startswith("index"):
-            self.stray = self.stray or f"in {kernel} {fault}"
+            if not (_ONE_ROW.search(fault) and _ROWS.search(self._text)):
+                self.stray = self.stray or f"in {kernel} {fault}"
         elif fault:
             self.misaligned = self.misaligned or f"in {kernel} {fault}"
 
