@@ -20,6 +20,9 @@ from dice_ls.suggest_view import console
 from dice_ls.suggestions.evidence import evidence, ordered
 from dice_ls.suggestions.trace import NoTrace, trace
 
+_SOURCES = {".cu", ".cuh", ".py", ".json", ".h", ".hpp", ".cpp", ".toml"}
+"""A page under such a name is a slip of the hand that costs a file."""
+
 
 def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
@@ -27,6 +30,8 @@ def main(argv: list[str]) -> int:
     try:
         if options.out is None and not options.json:
             raise Refused("say where the page goes: --out report.html (or --json)")
+        if options.out is not None and options.out.suffix in _SOURCES:
+            raise Refused(f"{options.out} would be a page named like a source: --out report.html")
         if options.place.endswith(".json"):
             told = _read(Path(options.place))
         else:

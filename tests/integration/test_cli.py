@@ -91,6 +91,7 @@ def test_bad_use_is_one_line_and_exit_2(tmp_path: Path) -> None:
         ("generate --reference FILE -n 0", "of at least 1"),
         ("serve --idle-seconds soon", "'soon'"),
         ("doctor now", "now"),
+        ("report FILE --out FILE", "a page named like a source"),
         ("unknown", "unknown"),
     ],
 )
