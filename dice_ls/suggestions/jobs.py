@@ -52,6 +52,8 @@ class Job:
     task: asyncio.Task[None] | None = None
     attempt: asyncio.Task[None] | None = field(default=None, repr=False)
     """The work itself; a pause ends it and a later one begins anew."""
+    interrupted: bool = False
+    """Whether it was a pause that ended the work: at the end of a session everything is cancelled as well."""
 
 
 class JobQueue:
@@ -145,6 +147,7 @@ class JobQueue:
         """Stop what runs now; it begins anew when its turn comes."""
         for job in self._jobs:
             if job.attempt is not None:
+                job.interrupted = True
                 job.attempt.cancel()
 
     async def stop(self) -> None:
@@ -204,12 +207,13 @@ class JobQueue:
         """The work, again from its beginning after each pause."""
         while True:
             await self._going.wait()
+            job.interrupted = False
             job.attempt = asyncio.ensure_future(self._attempt(job))
             try:
                 await job.attempt
                 return
             except asyncio.CancelledError:
-                if job.cancelled or not job.attempt.cancelled():
+                if job.cancelled or not job.interrupted or not job.attempt.cancelled():
                     job.attempt.cancel()
                     with suppress(asyncio.CancelledError):
                         await job.attempt

@@ -336,6 +336,18 @@ async def test_shutdown_cancels_running_jobs(workplace: Workplace) -> None:
     assert workplace.engine is not None and workplace.engine.poll() is None
 
 
+async def test_a_client_that_dies_while_a_job_runs_ends_the_server(workplace: Workplace) -> None:
+    await workplace.start_engine(cores=[FAST] * 8, verdicts=VERDICTS)
+    workplace.hold()
+    client = await workplace.client()
+    uri = client.open(workplace.workspace / "a.cu", SAXPY, "cuda")
+    await client.command((await client.actions(uri, CURSOR))[0]["command"])
+    await workplace.until_requested("generate")
+    assert client.process.stdin is not None
+    client.process.stdin.close()
+    await asyncio.wait_for(client.process.wait(), 10)
+
+
 async def test_plain_clients_get_plain_edits_and_commands(workplace: Workplace) -> None:
     await workplace.start_engine(cores=[FAST], verdicts=VERDICTS)
     code_action = {**CAPABILITIES["textDocument"]["codeAction"]}
