@@ -13,7 +13,7 @@
 #         rows, then whole tasks, none of which computes what one of $DEV does. Both checkpoints answer $DEV (the first one's answers
 #         are those of eval, where it ran); the better one comes back in $OUT/best/, RL's journal in $OUT/rl/. MORE=1 goes on
 # TASKS, DEV: JSONL of PyTorch tasks. OLD (20000): at most so many rows of the older teacher. MORE_ROWS: files of verified rows made
-# before (.jsonl, .xz). TINY=1: all of it in small on a CPU, 6 minutes on two cores.
+# before (.jsonl, .xz). TINY=1: all of it in small on a CPU, 8 minutes on two cores.
 set -u
 export PYTHONPATH=engine:training:.:${PYTHONPATH:-} PYTHONUNBUFFERED=1 PYTHONWARNINGS=ignore OMP_NUM_THREADS=1
 PY=${PY:-python3}; W=${W:-/tmp/nano_both}; OUT=${OUT:-$W/out}; STAGES=${STAGES:-rows sft eval rl}; TINY=${TINY:-}
