@@ -87,7 +87,9 @@ class OriginalKernel:
         self._names = list(case_names(plan, self.given_sizes))
         if not any(self.case(name) is not None for name in self._names):
             raise Failed(
-                "no_plan", "the original is not reproducible: two runs from the same contents differ"
+                "no_plan",
+                "the original is not reproducible: two runs from the same contents differ when its threads run in "
+                "another order or its inputs move by one rounding step",
             )
 
     def cases(self) -> Iterator[KernelCase]:
