@@ -51,6 +51,11 @@ class DiceProtocol(LanguageServerProtocol):
     def dice(self) -> DiceServer:
         return cast("DiceServer", self._server)
 
+    @property
+    def was_shut_down(self) -> bool:
+        """Whether the client has said that the session ends: leaving without that is an error."""
+        return self._shutdown
+
     def prepare(self, *kinds: type) -> None:
         """Build what reads and writes messages of these kinds now, not when the first one comes."""
         for kind in kinds:

@@ -48,7 +48,7 @@ def main() -> None:
         from dice_ls.pipes import Answers, Requests
 
         server.start_io(cast(BinaryIO, Requests(requests)), cast(BinaryIO, Answers(answers)))
-        return
+        sys.exit(0 if server.protocol.was_shut_down else 1)
     if "--version" in arguments:
         print(f"dice-ls {server.version}")
         return

@@ -205,6 +205,12 @@ async def test_a_client_that_dies_ends_the_server(workplace: Workplace) -> None:
     await asyncio.wait_for(client.process.wait(), 10)
 
 
+async def test_leaving_without_shutdown_is_an_error(workplace: Workplace) -> None:
+    client = await workplace.client()
+    client.notify("exit", None)
+    assert await asyncio.wait_for(client.process.wait(), 10) == 1
+
+
 async def test_unknown_and_wrong_settings_are_named(workplace: Workplace) -> None:
     options = {"trusted": True, "candidates": "many", "chekpoint": "/x"}
     client = await workplace.client(options=options)
