@@ -18,7 +18,7 @@ def register(server: DiceServer) -> None:
     async def did_change_configuration(ls: DiceServer, params: types.DidChangeConfigurationParams) -> None:
         """The new values are in the message, or the message only says that there are some."""
         pushed = params.settings
-        if isinstance(pushed, dict) and isinstance(pushed.get(_SECTION), dict):
+        if isinstance(pushed, dict) and pushed.get(_SECTION) is not None:
             _take(ls, pushed[_SECTION])
         elif ls.supports("workspace.configuration"):
             await _pull(ls)

@@ -81,3 +81,12 @@ async def test_a_client_that_is_asked_for_its_configuration(workplace: Workplace
     await client.wait(lambda: not answers)
     await asyncio.sleep(0.05)
     assert await client.lenses(uri)
+
+
+async def test_a_section_that_is_no_object_is_said_to_be_none(workplace: Workplace) -> None:
+    client = await workplace.client()
+    client.notify("workspace/didChangeConfiguration", {"settings": {"dice": 5}})
+    await client.wait(lambda: client.messages(), timeout=20)
+    assert client.messages() == [
+        "DICE settings: the configuration `dice` must be an object; nothing is changed"
+    ]
