@@ -1,4 +1,4 @@
-"""What `make demo` runs: `dice suggest -n 4` on three files, with the model that ships with the package.
+"""What `make demo` runs: `dice suggest -n 3` on three files, with the model that ships with the package.
 
 Nothing is written into the files. Exit status 1 when fewer than two of them got a rewrite that may be offered.
 """
@@ -22,8 +22,8 @@ from dice_ls.suggest_view import console
 ROOT = Path(__file__).resolve().parents[1]
 DICE = [sys.executable, "-m", "dice_ls.cli"]
 NEEDED = 2
-CANDIDATES = 4
-"""Half of what `dice suggest` decodes by itself: a correct one takes some seconds to check without a GPU."""
+CANDIDATES = 3
+"""Fewer than the eight that `dice suggest` decodes by itself: a correct one takes some seconds to check without a GPU."""
 
 
 def main() -> int:
