@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from dice_engine.arguments import Arguments, whole
-from dice_engine.source.document_holes import PYTHON_SUFFIXES
 from dice_engine.source.faults import syntax_error
 from dice_engine.source.hole import Hole
 from dice_engine.source.holes import UnsupportedFile, find_holes, hole_at
@@ -110,8 +109,7 @@ def choose(text: str, path: str, line: int | None, column: int | None) -> Hole:
         holes = find_holes(text, str(Path(path).absolute()), project_around(path))
     except UnsupportedFile as error:
         raise Refused(f"{path}: {error}") from error
-    broken = syntax_error(text, path) if Path(path).suffix in PYTHON_SUFFIXES or not holes else None
-    if broken is not None:
+    if (broken := syntax_error(text, path, holes)) is not None:
         raise Refused(f"{path}: {broken}")
     if not holes:
         raise Refused(f"{path} has no kernel or module that could be rewritten")

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dice_engine.arguments import Arguments
-from dice_engine.source.document_holes import PYTHON_SUFFIXES
 from dice_engine.source.faults import syntax_error
 from dice_engine.source.hole import Hole
 from dice_engine.source.holes import UnsupportedFile, find_holes
@@ -27,8 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         text = read_text(path)
         holes = find_holes(text, str(path.absolute()), project_around(str(path)))
-        broken = syntax_error(text, str(path)) if path.suffix in PYTHON_SUFFIXES or not holes else None
-        if broken is not None:
+        if (broken := syntax_error(text, str(path), holes)) is not None:
             return _fail(f"{path}: {broken}")
     except UnicodeDecodeError as error:
         return _fail(f"{path}: not UTF-8 (byte {error.start}): save it as UTF-8")

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import ast
 import warnings
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from dice_engine.source.cuda_lex import lex
+from dice_engine.source.document_holes import PYTHON_SUFFIXES
+from dice_engine.source.hole import Hole
 from dice_engine.source.lines import to_bytes
 
 _OPENING = {")": "(", "}": "{"}
 
 
-def syntax_error(text: str, path: str) -> str | None:
-    """``line 3: '(' was never closed``, None for a file that can be read.
+def syntax_error(text: str, path: str, holes: Sequence[Hole]) -> str | None:
+    """``line 3: '(' was never closed``, None for a file that can be read. ``holes``: what was found in it.
 
-    Of CUDA only brackets and comments are looked at: what a file means without its headers nobody knows.
+    Of CUDA only brackets and comments are looked at, and only where nothing was found: what a file means without its
+    headers nobody knows.
     """
-    if PurePath(path).suffix.lower() not in (".py", ".pyi"):
-        return _unbalanced(to_bytes(text))
+    if PurePath(path).suffix.lower() not in PYTHON_SUFFIXES:
+        return None if holes else _unbalanced(to_bytes(text))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

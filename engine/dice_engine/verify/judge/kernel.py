@@ -53,7 +53,24 @@ class KernelCase:
 
     @property
     def elements(self) -> int:
-        return sum(contents.numel() for contents in self.message["buffers"].values())
+        return _elements(self.message)
+
+
+def _elements(message: dict[str, Any]) -> int:
+    return sum(contents.numel() for contents in message["buffers"].values())
+
+
+class Pace:
+    """How fast one side runs, by its largest case so far, with everything around the run."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        """For an element."""
+        self._largest = 0
+
+    def note(self, elements: int, seconds: float) -> None:
+        if elements >= self._largest:
+            self._largest, self.seconds = elements, seconds / max(1, elements)
 
 
 class OriginalKernel:
@@ -79,8 +96,9 @@ class OriginalKernel:
         self.mutated: set[str] = set()
         self.unasked = False
         """Whether a launch of it wants more shared memory than anything in the file asks for."""
-        self.longest, self.pace, self._largest = 0.0, 0.0, 0
+        self.longest = 0.0
         """Seconds of its longest run so far, with everything around it."""
+        self.pace = Pace()
         self._cases: dict[str, KernelCase | None] = {}
         self._elsewhere: dict[str, KernelCase | None] = {}
         worker.ask("load_kernel", build_timeout, text=text, plan=plan_message(plan), clock=clock)
@@ -221,9 +239,7 @@ class OriginalKernel:
         result = self.worker.ask("run_kernel", self.timeout, case=message, options=options)
         seconds = time.monotonic() - started
         self.longest = max(self.longest, seconds)
-        elements = sum(contents.numel() for contents in message["buffers"].values())
-        if elements >= self._largest:
-            self._largest, self.pace = elements, seconds / max(1, elements)
+        self.pace.note(_elements(message), seconds)
         return result
 
 
@@ -237,9 +253,7 @@ class KernelTrial:
         self.found = Findings()
         self.build_timeout = timeout
         self.seconds = 0.0
-        self.pace = 0.0
-        """Seconds for an element of the largest case so far, with everything around it."""
-        self._largest = 0
+        self.pace = Pace()
         self._quick: list[KernelCase] = []
         """Of sizes beside the plan's: those that ran in no time."""
 
@@ -267,10 +281,8 @@ class KernelTrial:
         self._at_other_sizes()
         if original.cpu:
             self._called_often(min(original.cases(), key=lambda case: case.elements))
-        for case in itertools.islice(original.cases(), combinations if original.cpu else 0):
-            self._watched(case)
-        for case in self._quick if original.cpu else ():
-            self._watched(case)
+            for case in (*itertools.islice(original.cases(), combinations), *self._quick):
+                self._watched(case)
         if self.found.trials == 0:
             raise Failed("no_plan", "the original is too sensitive to rounding for a fair comparison")
 
@@ -278,11 +290,10 @@ class KernelTrial:
         """Where the text may do something else, and at a large size: as many as there is time for."""
         original = self.original
         until = time.monotonic() + (_ELSEWHERE_SECONDS if original.cpu else _ELSEWHERE_GPU_SECONDS)
-
         usual = max(total_elements(original.plan, sizes) for sizes in checking_sizes(original.plan))
 
         def affordable(sizes: dict[str, int]) -> bool:
-            seconds = max(original.pace, self.pace) * total_elements(original.plan, sizes)
+            seconds = max(original.pace.seconds, self.pace.seconds) * total_elements(original.plan, sizes)
             return _RUNS * seconds < until - time.monotonic()
 
         def judge(sizes: dict[str, int]) -> None:
@@ -341,9 +352,7 @@ class KernelTrial:
             "run_kernel", self.timeout, building=self.build_timeout, case=case.message, options=options
         )
         self.seconds = result["seconds"]
-        if case.elements >= self._largest:
-            self._largest = case.elements
-            self.pace = (time.monotonic() - started) / max(1, case.elements)
+        self.pace.note(case.elements, time.monotonic() - started)
         where = _words(case)
         if not result["launches"]:
             raise Failed("deceptive", "none of its kernels is launched", "no_launch")

@@ -100,13 +100,12 @@ class Reference:
     def case(self, name: str) -> Case | None:
         """The case of that name: ``seed0``, ``seed1``, a fill or ``trained``; None where it is not finite."""
         if name not in self._cases:
-            self._cases[name] = (
-                self._trained()
-                if name == TRAINED
-                else self._fill(name)  # type: ignore[arg-type]
-                if name in (*inputs.FILLS, "moved")
-                else self._seeded(int(name[4:]))
-            )
+            if name == TRAINED:
+                self._cases[name] = self._trained()
+            elif name in (*inputs.FILLS, "moved"):
+                self._cases[name] = self._fill(name)  # type: ignore[arg-type]
+            else:
+                self._cases[name] = self._seeded(int(name[4:]))
         return self._cases[name]
 
     @property
