@@ -1,4 +1,4 @@
-"""Sessions of the real language server, with a scripted engine behind the real socket."""
+"""Sessions of the real language server, with a scripted engine behind the real socket, and of the verifier."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
 from lsp_client import Client
+
+if TYPE_CHECKING:
+    from dice_engine.verify.session import VerifySession
 
 SCRIPTED = Path(__file__).with_name("scripted_engine.py")
 
@@ -85,6 +88,15 @@ class Workplace:
         client = await Client.start(self.environment, root=self.workspace, **options)
         self.clients.append(client)
         return client
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[VerifySession]:
+    """A verifier as it comes, on the CPU backend."""
+    from dice_engine.verify.session import VerifySession
+
+    with VerifySession("cpu") as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -18,12 +18,6 @@ HANDMADE = [
 ]
 
 
-@pytest.fixture(scope="module")
-def session():
-    with VerifySession("cpu") as opened:
-        yield opened
-
-
 @pytest.mark.parametrize("kind", KIND_SHARE)
 def test_samples_verify(session, kind):
     for index in range(4):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 
 import pytest
 from dice_engine.verify.session import VerifySession
@@ -25,12 +24,6 @@ __global__ void multiply(int rows, const int* starts, const int* columns, const 
   }
 }
 """
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[VerifySession]:
-    with VerifySession("cpu") as opened:
-        yield opened
 
 
 def test_offsets_stay_inside_at_every_size(session: VerifySession) -> None:

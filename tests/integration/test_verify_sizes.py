@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 
 import pytest
 from dice_engine.verify.session import VerifySession
@@ -35,12 +34,6 @@ CONDITIONS = [
     "gridDim.x > 30",
     "r > 3500",
 ]
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[VerifySession]:
-    with VerifySession("cpu") as session:
-        yield session
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)

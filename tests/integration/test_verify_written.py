@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 
 import pytest
 from dice_engine.verify.session import VerifySession
@@ -42,12 +41,6 @@ void run(const float* x, float* out, int rows, int cols) {
   first_rows<<<(rows + 127) / 128, 128>>>(x, out, rows, cols);
 }
 """
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[VerifySession]:
-    with VerifySession("cpu") as opened:
-        yield opened
 
 
 def test_an_original_that_depends_on_the_order_of_threads_proves_nothing(session: VerifySession) -> None:

@@ -13,19 +13,8 @@ PROMPT = list(range(PAGE * 2 + 5))
 
 
 def _model(layers: int = 1) -> SdarModel:
-    return SdarModel(
-        SdarConfig(
-            vocab_size=24,
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=layers,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=16,
-            tie_word_embeddings=True,
-            mask_token_id=1,
-        )
-    )
+    config = SdarConfig(24, 32, 64, layers, 2, 1, head_dim=16, tie_word_embeddings=True, mask_token_id=1)
+    return SdarModel(config)
 
 
 def _pool(count: int = 4) -> PagePool:
